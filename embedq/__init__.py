@@ -1,7 +1,7 @@
-"""A durable message queue inside a Python process.
+"""embedq: a durable message queue inside a Python process.
 
-Knows: the public names and the version.
-Does not know: how any of them works.
+Knows: what is public.
+Does not know: how anything works; importing this loads neither sqlite3 nor zmq.
 """
 
 __version__ = "0.1.0"
