@@ -31,7 +31,11 @@ class Step(NamedTuple):
 
 STEPS = (
     Step("format", (PYTHON, "-m", "ruff", "format", "--check", "."), "ruff format ."),
-    Step("lint", (PYTHON, "-m", "ruff", "check", "."), "ruff check --fix .  (the rest by hand)"),
+    Step(
+        "lint",
+        (PYTHON, "-m", "ruff", "check", "--output-format=concise", "."),
+        "ruff check --fix .  (the rest by hand)",
+    ),
     Step("sizes", (PYTHON, "tools/sizes.py"), "split by what the parts know"),
     Step("imports", (str(BIN / "lint-imports"),), "import downwards: docs/map.md, pyproject.toml"),
     Step("map", (PYTHON, "tools/module_map.py", "--check"), "python tools/module_map.py"),

@@ -1,6 +1,6 @@
 """Measure files and functions, and name those a reader would get lost in.
 
-Knows: the limits on lines, positional parameters and module names; Python's syntax tree.
+Knows: the limits on lines and the names that say nothing; Python's syntax tree.
 Does not know: style, which is ruff's business.
 """
 
@@ -21,7 +21,6 @@ FILE_LINES = 400
 TEST_FILE_LINES = 500  # a test file repeats itself more, and is read one test at a time
 FUNCTION_LINES = 50  # without the docstring; above it is a note
 FUNCTION_LINES_MOST = 70  # above it is an error
-POSITIONAL = 6
 VAGUE_NAMES = frozenset({"base", "common", "helpers", "misc", "util", "utils"})
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -56,22 +55,12 @@ def body_lines(function: Function) -> int:
     return lines
 
 
-def positional_parameters(function: Function) -> int:
-    """Count the parameters a caller may pass by position, `self` and `cls` left out."""
-    parameters = [*function.args.posonlyargs, *function.args.args]
-    return len(parameters) - (bool(parameters) and parameters[0].arg in {"self", "cls"})
-
-
 def check_function(path: str, function: Function) -> Iterator[Finding]:
     """Find what is too large about one function."""
     lines = body_lines(function)
     if lines > FUNCTION_LINES:
         text = f"{function.name}() has {lines} lines; at most {FUNCTION_LINES} read well"
         yield Finding(path, function.lineno, text, is_note=lines <= FUNCTION_LINES_MOST)
-    count = positional_parameters(function)
-    if count > POSITIONAL:
-        text = f"{function.name}() takes {count} positional parameters; {POSITIONAL} is the limit"
-        yield Finding(path, function.lineno, text)
 
 
 def check_file(path: str, source: str) -> Iterator[Finding]:
