@@ -82,8 +82,8 @@ class Project(NamedTuple):
         Raises:
             SetupError: a group is not declared, or an entry is neither text nor an include.
         """
-        found: dict[str, None] = {}
-        todo = list(reversed(groups))
+        found: set[str] = set()
+        todo = list(groups)
         seen: set[str] = set()
         while todo:
             name = todo.pop()
@@ -94,12 +94,12 @@ class Project(NamedTuple):
                 raise SetupError(f"pyproject.toml has no dependency group {name!r}")
             for entry in self.groups[name]:
                 if isinstance(entry, str):
-                    found[entry] = None
+                    found.add(entry)
                 elif isinstance(entry, dict) and "include-group" in entry:
                     todo.append(str(entry["include-group"]))
                 else:
                     raise SetupError(f"dependency group {name!r} has an unknown entry: {entry!r}")
-        return list(found)
+        return sorted(found)
 
 
 # --- the environment -----------------------------------------------------------------------------

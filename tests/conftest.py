@@ -1,0 +1,31 @@
+"""What every test gets: how hypothesis runs, and that nothing is skipped unseen."""
+
+import os
+
+import hypothesis
+import pytest
+
+IN_CI = bool(os.environ.get("CI"))
+
+# Timing on a shared machine says nothing about a test. In CI the examples are the same each time,
+# so that a failure there is one that anybody can repeat.
+hypothesis.settings.register_profile("here", deadline=None)
+hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+hypothesis.settings.load_profile("ci" if IN_CI else "here")
+
+# A skip with one of these first words depends on the machine, not on something left uninstalled.
+ALLOWED_SKIPS = ("only on ",)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
+    """Turn a skip into a failure in CI: there, everything a test needs has been installed."""
+    report = yield
+    if not (IN_CI and report.skipped) or hasattr(report, "wasxfail"):
+        return report
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    reason = reason.removeprefix("Skipped: ")
+    if not reason.startswith(ALLOWED_SKIPS):
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid} was skipped in CI ({call.when}): {reason}"
+    return report
