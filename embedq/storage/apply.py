@@ -1,0 +1,402 @@
+"""What each operation of the port changes, in SQL, inside a transaction of the writer.
+
+Knows: the statements, which messages a settlement removes, the queues and groups there are.
+Does not know: transactions and their errors, seq numbers, files, locks.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import zlib
+from collections.abc import Callable
+
+import msgspec
+
+from embedq.lifecycle import FINAL, Outcome
+from embedq.limits import LIMITS
+from embedq.message import AttemptRecord, ErrorInfo
+from embedq.policy import QueuePolicy
+from embedq.storage import reads, statements as sql
+from embedq.storage.port import (
+    REDRIVEN_FROM,
+    Ack,
+    Bury,
+    Cancel,
+    Collect,
+    DeadRow,
+    DeclareGroup,
+    DeclareQueue,
+    DeliveryRow,
+    Fail,
+    Forget,
+    GroupRow,
+    Op,
+    OpenSession,
+    Pause,
+    PurgeDead,
+    PutRows,
+    QueueRow,
+    Redrive,
+    Release,
+    RemoveGroup,
+    Retire,
+    Save,
+    Start,
+    Stored,
+)
+
+_decode_headers = msgspec.msgpack.Decoder(dict[str, str]).decode
+
+
+class Catalogue:
+    """The queues and groups as the store knows them, and what follows for settlements."""
+
+    def __init__(self, queues: list[QueueRow], groups: list[GroupRow]) -> None:
+        self.queues = {row.id: row for row in queues}
+        self.groups = {row.id: row for row in groups}
+        self.changed()
+
+    def changed(self) -> None:
+        """Work out again which groups settle by deleting, and which keep history."""
+        members: dict[int, int] = {}
+        for group in self.groups.values():
+            members[group.queue] = members.get(group.queue, 0) + 1
+        self.retained = {
+            group.id
+            for group in self.groups.values()
+            if self.queues[group.queue].policy.retain_ms is not None
+        }
+        #: An ack in one of these deletes the message: one group, nothing to keep.
+        self.sole = {
+            group.id
+            for group in self.groups.values()
+            if members[group.queue] == 1 and group.id not in self.retained
+        }
+
+
+class Applier:
+    """Applies operations through one connection. Used with the writer's lock held."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        catalogue: Catalogue,
+        epoch: int,
+        take_seqs: Callable[[int], int],
+    ) -> None:
+        self._execute = connection.execute
+        self._connection = connection
+        self.catalogue = catalogue
+        self._epoch = epoch
+        self._take_seqs = take_seqs
+        self.closing = 0  # the closing number of the running commit
+        self._handlers: dict[type[Op], Callable[[Op], None]] = {
+            kind: getattr(self, name)
+            for kind, name in (
+                (PutRows, "_put_rows"),
+                (Start, "_start"),
+                (Fail, "_fail"),
+                (Release, "_release"),
+                (Bury, "_bury"),
+                (Cancel, "_cancel"),
+                (Redrive, "_redrive"),
+                (PurgeDead, "_purge_dead"),
+                (DeclareQueue, "_declare_queue"),
+                (DeclareGroup, "_declare_group"),
+                (RemoveGroup, "_remove_group"),
+                (Pause, "_pause"),
+                (OpenSession, "_open_session"),
+                (Collect, "_collect"),
+                (Retire, "_retire"),
+                (Forget, "_forget"),
+                (Save, "_save"),
+            )
+        }
+
+    def apply(self, op: Op) -> None:
+        """Do one operation other than PutPlain and Ack, which the store merges."""
+        self._handlers[type(op)](op)
+
+    # ------------------------------------------------------------------------- puts
+
+    def _put_rows(self, op: PutRows) -> None:
+        op.seqs, op.stored = [], []
+        flat: list[object] = []
+        for position, row in enumerate(op.rows):
+            if row.dedup_key is not None:
+                known = self._execute(
+                    sql.DEDUP_FIND, (op.queue, row.dedup_key, op.put_at)
+                ).fetchone()
+                if known is not None:
+                    op.seqs.append(known[0])
+                    continue
+            seq = self._take_seqs(1)
+            if row.dedup_key is not None:
+                keep = (op.queue, row.dedup_key, seq, row.dedup_until)
+                self._execute(sql.DEDUP_KEEP, keep)
+            op.seqs.append(seq)
+            op.stored.append(position)
+            flat += (seq, op.queue, op.put_at, *row[:9])
+        for start, size in sql.rungs(len(op.stored)):
+            self._execute(sql.insert_rows(size), flat[12 * start : 12 * (start + size)])
+
+    # ------------------------------------------------------------------- deliveries
+
+    def _closing_of(self, group: int) -> int | None:
+        return self.closing if group in self.catalogue.retained else None
+
+    def _start(self, op: Start) -> None:
+        head = (op.group, self._epoch)
+        for start, size in sql.rungs(len(op.fresh)):
+            counter = op.counter + start
+            seqs = op.fresh[start : start + size]
+            values = [*head, counter, op.session, op.started, *seqs]
+            self._execute(sql.start_fresh(size), values)
+        counter = op.counter + len(op.fresh)
+        closing = self._closing_of(op.group)
+        for number, again in enumerate(op.again, counter):
+            seq, attempt, crashes = again
+            self._execute(sql.CLOSE_EARLIER, (op.started, closing, seq, op.group, attempt))
+            self._execute(
+                sql.START_AGAIN,
+                (seq, op.group, attempt, self._epoch, number, crashes, op.session, op.started),
+            )
+
+    def _fail(self, op: Fail) -> None:
+        closing = self._closing_of(op.group)
+        self._execute(
+            sql.FAIL,
+            (op.ended, op.outcome, op.due, op.error, closing, op.seq, op.group, op.attempt),
+        )
+
+    def _release(self, op: Release) -> None:
+        for seq, attempt in op.deliveries:
+            self._execute(sql.RELEASE, (seq, op.group, attempt))
+
+    # ------------------------------------------------------------------- settlement
+
+    def ack(self, ops: list[Ack]) -> None:
+        """Settle the messages of acks of one group at one time."""
+        first = ops[0]
+        seqs = first.seqs if len(ops) == 1 else [seq for op in ops for seq in op.seqs]
+        if first.group in self.catalogue.sole:
+            first.removed = self._delete(seqs)
+            return
+        closing = self._closing_of(first.group)
+        for size, part in sql.in_chunks(seqs):
+            self._execute(sql.close_acked(size), [first.ended, closing, first.group, *part])
+        if closing is None:
+            first.removed = self._delete_settled(seqs)
+
+    def _delete(self, seqs: list[int]) -> int:
+        removed = 0
+        for size, part in sql.in_chunks(seqs):
+            removed += self._execute(sql.delete_messages(size), part).rowcount
+            self._execute(sql.delete_deliveries(size), part)
+        return removed
+
+    def _delete_settled(self, seqs: list[int]) -> int:
+        removed = 0
+        for size, part in sql.in_chunks(seqs):
+            gone = self._execute(sql.delete_settled(size), part).rowcount
+            if gone:
+                self._execute(sql.delete_left_deliveries(size), part)
+            removed += gone
+        return removed
+
+    def _bury(self, op: Bury) -> None:
+        group = self.catalogue.groups.get(op.group)
+        op.dead_id, op.removed = None, 0
+        if group is None or op.seq <= group.floor:
+            return
+        found = reads.messages(self._connection, [op.seq])
+        rows = [
+            DeliveryRow._make(row) for row in self._execute(sql.DELIVERIES_OF, (op.seq, op.group))
+        ]
+        if not found or any((row.outcome or 0) >= FINAL for row in rows):
+            return
+        message = found[0]
+        open_row = rows[-1] if rows and rows[-1].ended is None else None
+        values = self._dead_values(op, message, self._attempts(op, rows))
+        op.dead_id = self._execute(sql.BURY, values).lastrowid
+        if op.group in self.catalogue.sole:
+            op.removed = self._delete([op.seq])
+            return
+        closing = self._closing_of(op.group)
+        if open_row is None:
+            undelivered = (op.seq, op.group, self._epoch, op.ended, closing)
+            self._execute(sql.SETTLED_UNDELIVERED, undelivered)
+        else:
+            self._execute(
+                sql.CLOSE_DEAD, (op.ended, op.error, closing, op.seq, op.group, open_row.attempt)
+            )
+        self._execute(sql.CLEAR_DUE, (op.seq, op.group))
+        if closing is None:
+            op.removed = self._delete_settled([op.seq])
+
+    @staticmethod
+    def _dead_values(op: Bury, message: Stored, attempts: bytes) -> tuple[object, ...]:
+        return (
+            message.seq,
+            op.group,
+            message.queue,
+            op.ended,
+            op.reason,
+            op.detail,
+            op.moved_by,
+            attempts,
+            message.put_at,
+            message.kind,
+            message.crc,
+            message.priority,
+            message.key,
+            message.max_attempts,
+            message.headers,
+            message.body,
+        )
+
+    def _attempts(self, op: Bury, rows: list[DeliveryRow]) -> bytes:
+        rows = rows[-LIMITS.attempts_kept :]
+        sessions = {row.session for row in rows if row.session is not None}
+        names = reads.session_names(self._connection, sessions)
+        records = []
+        for row in rows:
+            ended, outcome, error = row.ended, row.outcome, row.error
+            if ended is None:
+                ended, outcome, error = op.ended, op.outcome, op.error
+            records.append(
+                AttemptRecord(
+                    row.attempt,
+                    row.started,
+                    ended,
+                    names.get(row.session or 0, ""),
+                    None if outcome is None else Outcome(outcome),
+                    None if error is None else ErrorInfo.decode(error),
+                )
+            )
+        return msgspec.msgpack.encode(records)
+
+    def _cancel(self, op: Cancel) -> None:
+        op.removed = []
+        for seq in op.seqs:
+            if self._execute(sql.PRESENT, (seq, op.queue)).fetchone() is not None:
+                op.removed.append(seq)
+        if op.removed:
+            self._delete(op.removed)
+
+    # ----------------------------------------------------------------- dead letters
+
+    def _redrive(self, op: Redrive) -> None:
+        op.seqs = []
+        for dead_id, origin in zip(op.dead_ids, op.origins, strict=True):
+            row = self._execute(sql.DEAD_BY_ID, (dead_id, op.queue)).fetchone()
+            if row is None:
+                op.seqs.append(None)
+                continue
+            letter = DeadRow._make(row)
+            headers = {} if letter.headers is None else _decode_headers(letter.headers)
+            encoded = msgspec.msgpack.encode(headers | {REDRIVEN_FROM: origin})
+            crc = zlib.crc32(letter.body, zlib.crc32(encoded))
+            seq = self._take_seqs(1)
+            message = (
+                *(seq, op.queue, op.put_at, letter.kind, crc, letter.priority, None, None),
+                *(letter.key, letter.max_attempts, encoded, letter.body),
+            )
+            self._execute(sql.insert_rows(1), message)
+            self._execute(sql.DEAD_DELETE, (dead_id, op.queue))
+            op.seqs.append(seq)
+
+    def _purge_dead(self, op: PurgeDead) -> None:
+        op.removed = 0
+        for dead_id in op.dead_ids:
+            op.removed += self._execute(sql.DEAD_DELETE, (dead_id, op.queue)).rowcount
+
+    # -------------------------------------------------------------------- catalogue
+
+    def _declare_queue(self, op: DeclareQueue) -> None:
+        policy: QueuePolicy = op.policy
+        text = policy.encode().decode()
+        retained = int(policy.retain_ms is not None)
+        for row in self.catalogue.queues.values():
+            if row.name == op.name:
+                self._execute(sql.QUEUE_SET, (text, retained, row.id))
+                row.policy = policy
+                op.row = row
+                break
+        else:
+            id_ = self._execute(sql.QUEUE_ADD, (op.name, text, retained, 0)).lastrowid
+            assert id_ is not None  # noqa: S101  # an INSERT has a rowid
+            op.row = QueueRow(id_, op.name, policy, False, 0, 0, 0)
+            self.catalogue.queues[id_] = op.row
+        self.catalogue.changed()
+
+    def _declare_group(self, op: DeclareGroup) -> None:
+        for row in self.catalogue.groups.values():
+            if (row.queue, row.name) == (op.queue, op.name):
+                op.row = row
+                return
+        settled = 0
+        if op.floor:
+            below = (0, op.floor, op.queue)
+            settled = self._execute(sql.TALLY_FLOOR, below).fetchone()[0]
+        id_ = self._execute(sql.GROUP_ADD, (op.queue, op.name, op.floor, settled)).lastrowid
+        assert id_ is not None  # noqa: S101  # an INSERT has a rowid
+        op.row = GroupRow(id_, op.queue, op.name, op.floor, settled)
+        self.catalogue.groups[id_] = op.row
+        self.catalogue.changed()
+
+    def _remove_group(self, op: RemoveGroup) -> None:
+        self._execute(sql.GROUP_REMOVE, (op.group,))
+        self._execute(sql.GROUP_DELIVERIES_REMOVE, (op.group,))
+        self.catalogue.groups.pop(op.group, None)
+        self.catalogue.changed()
+
+    def _pause(self, op: Pause) -> None:
+        self._execute(sql.QUEUE_PAUSE, (int(op.paused), op.queue))
+        self.catalogue.queues[op.queue].paused = op.paused
+
+    def _open_session(self, op: OpenSession) -> None:
+        added = self._execute(sql.SESSION_ADD, (op.name, self._epoch, op.opened))
+        op.id = added.lastrowid or 0
+
+    # ----------------------------------------------------------------------- upkeep
+
+    def _collect(self, op: Collect) -> None:
+        stretch = (op.queue, op.after, op.upto)
+        op.removed = self._execute(sql.COLLECT_MESSAGES, stretch).rowcount
+        if op.removed:
+            self._execute(sql.COLLECT_DELIVERIES, stretch[1:])
+
+    def _retire(self, op: Retire) -> None:
+        op.removed, op.reached = 0, None
+        rows = self._execute(sql.RETIRABLE, (op.group, op.after, op.limit)).fetchall()
+        if len(rows) == op.limit:
+            # Rows closed by one commit share a number: take all of the last number or none.
+            last = rows[-1][0]
+            rows = [row for row in rows if row[0] != last]
+            rows += self._execute(sql.RETIRABLE_AT, (op.group, last)).fetchall()
+        over: list[int] = []
+        for closed, seq, ended, outcome in rows:
+            if ended >= op.cutoff:
+                break
+            op.reached = closed
+            if outcome >= FINAL:
+                over.append(seq)
+        if over:
+            op.removed = self._delete_settled(over)
+
+    def _forget(self, op: Forget) -> None:
+        op.removed = self._execute(sql.DEDUP_FORGET, (op.now, op.limit)).rowcount
+
+    def _save(self, op: Save) -> None:
+        for id_, stored, dead, last in op.queues:
+            self._execute(sql.QUEUE_SAVE, (stored, dead, last, id_))
+        for id_, floor, settled in op.groups:
+            group = self.catalogue.groups[id_]
+            self._execute(sql.GROUP_SAVE, (floor, settled, id_))
+            if floor > group.floor:
+                if id_ not in self.catalogue.retained:
+                    below = (group.floor, floor, id_)
+                    self._execute(sql.GROUP_DELIVERIES_BELOW, below)
+                group.floor = floor
+            group.settled = settled

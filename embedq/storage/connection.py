@@ -1,0 +1,140 @@
+"""Open SQLite connections the one right way, and say what an SQLite error means.
+
+Knows: pragmas and their reasons, which SQLite errors stop the store and which pass.
+Does not know: tables, messages, who owns the file.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Literal
+from urllib.parse import quote
+
+from embedq.errors import (
+    EmbedqError,
+    NetworkFilesystem,
+    NotAnEmbedqFile,
+    StorageError,
+    StoreBusy,
+    StoreCorrupt,
+    StoreFailed,
+    StoreFull,
+    UnsupportedPlatform,
+)
+
+Durability = Literal["full", "normal"]
+
+#: Upserts, partial indexes and NOT INDEXED exist from here on; RHEL 9 has 3.34.
+OLDEST_SQLITE = (3, 34, 0)
+
+_STATEMENTS_KEPT = 256
+
+
+def open_writer(
+    path: str, *, durability: Durability, page_size: int, busy_timeout_s: float
+) -> sqlite3.Connection:
+    """Open the one writing connection; it is also the only one that checkpoints.
+
+    SQLite before 3.51.3 can damage a WAL when one connection writes while another checkpoints.
+    The caller holds the owner lock, so there is no second party.
+    """
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        raise UnsupportedPlatform(
+            f"this Python comes with SQLite {sqlite3.sqlite_version}; embedq needs 3.34 or later"
+        )
+    connection = sqlite3.connect(
+        path,
+        timeout=busy_timeout_s,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=_STATEMENTS_KEPT,
+    )
+    try:
+        _configure(connection, path, durability, page_size)
+    except sqlite3.DatabaseError as error:
+        connection.close()
+        raise _opening_error(error, path) from error
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _configure(
+    connection: sqlite3.Connection, path: str, durability: Durability, page_size: int
+) -> None:
+    execute = connection.execute
+    # Both only take effect on a file without tables, before its journal mode is set.
+    execute(f"PRAGMA page_size={page_size}")
+    execute("PRAGMA auto_vacuum=INCREMENTAL")
+    mode = execute("PRAGMA journal_mode=WAL").fetchone()[0]
+    if mode != "wal":
+        # SQLite refuses WAL where it cannot share memory, as on network file systems.
+        raise NetworkFilesystem(f"the file system of {path} does not support SQLite's WAL mode")
+    execute(f"PRAGMA synchronous={'FULL' if durability == 'full' else 'NORMAL'}")
+    # macOS: a plain fsync leaves the data in the drive's cache. No effect elsewhere.
+    execute("PRAGMA fullfsync=1")
+    # An error in an automatic checkpoint is reported to nobody; ours are explicit (D6).
+    execute("PRAGMA wal_autocheckpoint=0")
+    # Debian compiles it on: nearly twice the WAL for each ack.
+    execute("PRAGMA secure_delete=0")
+    execute("PRAGMA mmap_size=0")  # an I/O error in a mapped file is a signal, not an error
+    execute("PRAGMA cache_size=-16384")
+    execute("PRAGMA temp_store=MEMORY")
+    execute("PRAGMA trusted_schema=0")
+    execute("PRAGMA cell_size_check=1")
+
+
+def open_reader(path: str, *, busy_timeout_s: float = 1.0) -> sqlite3.Connection:
+    """Open a connection that can only read; usable by one thread at a time."""
+    connection = sqlite3.connect(
+        f"file:{quote(path)}?mode=ro",
+        uri=True,
+        timeout=busy_timeout_s,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=64,
+    )
+    connection.execute("PRAGMA query_only=1")
+    connection.execute("PRAGMA mmap_size=0")
+    connection.execute("PRAGMA trusted_schema=0")
+    return connection
+
+
+def _opening_error(error: sqlite3.DatabaseError, path: str) -> EmbedqError:
+    if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_NOTADB:
+        return NotAnEmbedqFile(
+            f"{path} is not an SQLite database, or its first page is damaged",
+            hint="choose another path; if it was embedq's, salvage it into a new file",
+        )
+    return meaning(error, path)
+
+
+#: What each primary result code means for the store: the class to raise, and what is said.
+_MEANINGS: dict[int, tuple[type[StorageError], str]] = {
+    sqlite3.SQLITE_FULL: (StoreFull, "the disk is full"),
+    sqlite3.SQLITE_BUSY: (StoreBusy, "another program holds the write lock"),
+    sqlite3.SQLITE_LOCKED: (StoreBusy, "another program holds the write lock"),
+    sqlite3.SQLITE_NOMEM: (StoreBusy, "SQLite got no memory"),
+    sqlite3.SQLITE_INTERRUPT: (StoreBusy, "the operation was interrupted"),
+    # After a failed write or sync nobody knows what the disk holds: the store stops (D6).
+    sqlite3.SQLITE_IOERR: (StoreFailed, "reading or writing the file failed"),
+    sqlite3.SQLITE_CANTOPEN: (StoreFailed, "the file or its WAL cannot be opened"),
+    sqlite3.SQLITE_READONLY: (StoreFailed, "the file cannot be written"),
+    sqlite3.SQLITE_PERM: (StoreFailed, "access to the file was denied"),
+    sqlite3.SQLITE_PROTOCOL: (StoreFailed, "SQLite's locking protocol failed"),
+    sqlite3.SQLITE_CORRUPT: (StoreCorrupt, "the database is damaged"),
+    sqlite3.SQLITE_NOTADB: (StoreCorrupt, "the database is damaged"),
+    sqlite3.SQLITE_SCHEMA: (StoreFailed, "somebody changed the tables"),
+}
+
+
+def meaning(error: sqlite3.Error, path: str) -> StorageError:
+    """Translate an SQLite error; StoreFailed and StoreCorrupt mean that the store must stop."""
+    code = getattr(error, "sqlite_errorcode", None)
+    name = getattr(error, "sqlite_errorname", type(error).__name__)
+    known = _MEANINGS.get(code & 0xFF) if code is not None else None
+    if known is None:
+        return StorageError(f"{path}: SQLite refused the operation: {error} ({name})")
+    kind, what = known
+    return kind(f"{path}: {what} ({name}: {error})")

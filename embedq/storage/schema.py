@@ -1,0 +1,201 @@
+"""The tables of a database file, their versions and the way from one version to the next.
+
+Knows: DDL, `application_id`, `user_version`, migrations through sqlite-utils.
+Does not know: transactions of the running store, messages, the life cycle.
+
+Recipe for a change of the format: docs/storage.md, section "Changing the format".
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from embedq.errors import NotAnEmbedqFile, SchemaTooNew
+
+if TYPE_CHECKING:
+    import sqlite_utils
+
+#: "embq" in ASCII, so that `file(1)` and we can tell our databases from others.
+APPLICATION_ID = 0x656D6271
+
+_VERSION_1 = """
+CREATE TABLE meta (
+  key   TEXT PRIMARY KEY,
+  value                        -- store key (BLOB), epoch, seq high-water mark, clean flag
+) WITHOUT ROWID;
+
+CREATE TABLE queue (
+  id       INTEGER PRIMARY KEY,
+  name     TEXT NOT NULL UNIQUE,
+  policy   TEXT NOT NULL,      -- JSON, see embedq.policy.QueuePolicy
+  retained INTEGER NOT NULL,   -- 1: settled messages stay until their retention is over
+  paused   INTEGER NOT NULL DEFAULT 0,
+  stored   INTEGER NOT NULL DEFAULT 0,   -- rows in msg; exact after a clean close only
+  dead     INTEGER NOT NULL DEFAULT 0,   -- rows in dead; likewise
+  last     INTEGER                       -- highest seq ever put here; NULL: not known
+);
+
+CREATE TABLE consumer_group (
+  id      INTEGER PRIMARY KEY,
+  queue   INTEGER NOT NULL,
+  name    TEXT NOT NULL,
+  floor   INTEGER NOT NULL,    -- messages up to this seq are settled for the group
+  settled INTEGER NOT NULL DEFAULT 0,    -- rows in msg that the group has settled
+  UNIQUE (queue, name)
+);
+
+-- One row for each message, inserted once, never updated, deleted once. The rowid is the seq.
+CREATE TABLE msg (
+  seq          INTEGER PRIMARY KEY,
+  queue        INTEGER NOT NULL,
+  put_at       INTEGER NOT NULL,           -- ms, wall clock
+  kind         INTEGER NOT NULL,           -- content kind of the body
+  crc          INTEGER NOT NULL,           -- CRC-32 of headers, then body
+  priority     INTEGER NOT NULL DEFAULT 0,
+  due          INTEGER,                    -- ms: not deliverable before
+  expires      INTEGER,                    -- ms: not deliverable from then on
+  okey         TEXT,                       -- ordering key
+  max_attempts INTEGER,                    -- NULL: the queue's; 0: endless
+  headers      BLOB,                       -- MessagePack map
+  body         BLOB NOT NULL
+);
+CREATE INDEX msg_priority ON msg (queue, priority, seq) WHERE priority <> 0;
+CREATE INDEX msg_due      ON msg (queue, due, seq)      WHERE due IS NOT NULL;
+CREATE INDEX msg_expires  ON msg (expires)              WHERE expires IS NOT NULL;
+CREATE INDEX msg_key      ON msg (queue, okey, seq)     WHERE okey IS NOT NULL;
+
+-- One row for each delivery of a message to a group, open while `ended` is NULL.
+-- Attempt 0: settled without a delivery (expired, cancelled in one group).
+CREATE TABLE delivery (
+  seq     INTEGER NOT NULL,
+  grp     INTEGER NOT NULL,
+  attempt INTEGER NOT NULL,
+  epoch   INTEGER NOT NULL,
+  counter INTEGER NOT NULL,                -- fencing token within the epoch
+  crashes INTEGER NOT NULL DEFAULT 0,      -- workers and hosts that died with this message
+  session INTEGER,
+  started INTEGER NOT NULL,                -- ms
+  ended   INTEGER,                         -- ms
+  outcome INTEGER,                         -- embedq.lifecycle.Outcome; from 10 on final
+  due     INTEGER,                         -- ms: the retry may start
+  closed  INTEGER,                         -- order of closing; only where history is kept
+  error   BLOB,                            -- MessagePack, see embedq.message.ErrorInfo
+  PRIMARY KEY (seq, grp, attempt)
+) WITHOUT ROWID;
+CREATE INDEX delivery_due    ON delivery (grp, due, seq) WHERE due IS NOT NULL;
+CREATE INDEX delivery_closed ON delivery (grp, closed)   WHERE closed IS NOT NULL;
+
+CREATE TABLE dead (
+  id           INTEGER PRIMARY KEY,        -- order of dying
+  seq          INTEGER NOT NULL,
+  grp          INTEGER NOT NULL,
+  queue        INTEGER NOT NULL,
+  died         INTEGER NOT NULL,           -- ms
+  reason       TEXT NOT NULL,              -- code, see embedq.lifecycle.Reason
+  detail       TEXT NOT NULL,
+  moved_by     TEXT NOT NULL,
+  attempts     BLOB,                       -- MessagePack list of AttemptRecord
+  put_at       INTEGER NOT NULL,
+  kind         INTEGER NOT NULL,
+  crc          INTEGER NOT NULL,
+  priority     INTEGER NOT NULL,
+  okey         TEXT,
+  max_attempts INTEGER,
+  headers      BLOB,
+  body         BLOB NOT NULL,
+  UNIQUE (seq, grp)
+);
+CREATE INDEX dead_queue ON dead (queue, id);
+
+CREATE TABLE dedup (
+  queue   INTEGER NOT NULL,
+  key     TEXT NOT NULL,
+  seq     INTEGER NOT NULL,
+  expires INTEGER NOT NULL,                -- ms
+  PRIMARY KEY (queue, key)
+) WITHOUT ROWID;
+CREATE INDEX dedup_expires ON dedup (expires);
+
+CREATE TABLE session (
+  id      INTEGER PRIMARY KEY,
+  name    TEXT NOT NULL,                   -- shown as the worker of a delivery
+  epoch   INTEGER NOT NULL,
+  opened  INTEGER NOT NULL                 -- ms
+);
+"""
+
+
+def _create(database: sqlite_utils.Database) -> None:
+    _run_script(database, _VERSION_1)
+
+
+def _run_script(database: sqlite_utils.Database, script: str) -> None:
+    # Statement by statement: `executescript` would commit the migration's own transaction first.
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            database.conn.execute(statement)
+            statement = ""
+
+
+#: Step n brings a file from version n to version n + 1. Never edit one that has been released.
+MIGRATIONS: tuple[Callable[[sqlite_utils.Database], None], ...] = (_create,)
+
+#: What this code reads and writes.
+VERSION = len(MIGRATIONS)
+
+TABLES = ("meta", "queue", "consumer_group", "msg", "delivery", "dead", "dedup", "session")
+
+
+def version_of(connection: sqlite3.Connection, path: str) -> int:
+    """Read the schema version of an open database; 0 means a new, empty file.
+
+    Raises:
+        NotAnEmbedqFile: the file holds somebody else's tables.
+        SchemaTooNew: a later embedq wrote it.
+    """
+    application: int = connection.execute("PRAGMA application_id").fetchone()[0]
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    if application == 0 and version == 0:
+        tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+        if tables == 0:
+            return 0
+    if application != APPLICATION_ID:
+        message = f"{path} is an SQLite database, but not one of embedq's"
+        raise NotAnEmbedqFile(message, hint="choose another path; nothing was changed")
+    if version > VERSION:
+        message = (
+            f"{path} has schema version {version}; this embedq reads versions up to {VERSION}"
+        )
+        raise SchemaTooNew(message, hint="install the embedq that wrote it, or a later one")
+    return version
+
+
+def migrate(
+    connection: sqlite3.Connection,
+    version: int,
+    migrations: tuple[Callable[[sqlite_utils.Database], None], ...] = MIGRATIONS,
+) -> None:
+    """Bring an open database from `version` to the newest one, each step in one transaction.
+
+    A kill between steps leaves the older, whole version: the next opening goes on from there.
+    """
+    if version == len(migrations):
+        return
+    import sqlite_utils  # noqa: PLC0415  # 186 ms to import: only new and old files pay for it
+
+    database = sqlite_utils.Database(connection)
+    for number in range(version, len(migrations)):
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            migrations[number](database)
+            connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version={number + 1}")
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise

@@ -1,0 +1,350 @@
+"""The store in a SQLite file: opening, group commits, failure, closing.
+
+Knows: how to own the file, when a commit may fail and what is then true, seq numbers.
+Does not know: what operations change (apply.py), who may have a message next (broker).
+
+Promises P1, P3, P4 and P7 rest on `SqliteStore.commit`: one transaction, answered after it.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+from embedq.clock import Clock, SystemClock
+from embedq.errors import StorageError, StoreBusy, StoreClosed, StoreFull
+from embedq.ids import new_store_key
+from embedq.limits import LIMITS, Limits
+from embedq.storage import schema, statements as sql
+from embedq.storage.apply import Applier, Catalogue
+from embedq.storage.connection import Durability, meaning, open_writer
+from embedq.storage.fork import immortalise, on_fork
+from embedq.storage.ownership import OwnerLock, Previous
+from embedq.storage.placement import Placement, check_still_there, prepare
+from embedq.storage.port import Ack, Op, PutPlain, PutRows, Save
+from embedq.storage.questions import Questions
+from embedq.storage.readers import Readers
+from embedq.storage.space import DiskSpace
+from embedq.storage.wal import WalHealth, WriteAheadLog
+
+#: Seqs are reserved on disk in blocks, so that a single put writes one row and nothing else.
+SEQ_BLOCK = 10_000
+
+#: Sizes of a put that is one statement, and therefore its own transaction.
+_INSERT_PLAIN = {size: sql.insert_plain(size) for size in sql.LADDER}
+
+_PAGE_SHIFT = 12
+_CLOSING_SHIFT = 40
+
+
+def open_store(
+    path: str | os.PathLike[str],
+    *,
+    durability: Durability = "full",
+    clock: Clock | None = None,
+    limits: Limits = LIMITS,
+    page_size: int = 4096,
+) -> SqliteStore:
+    """Become the owner of a database file, creating or migrating it, and open it.
+
+    Raises:
+        StoreInUse: another process, or this one, is the host of the file.
+        InsecurePermissions, NetworkFilesystem, NotAnEmbedqFile, SchemaTooNew, StoreFull: the
+            file was not changed.
+    """
+    clock = clock or SystemClock()
+    placement = prepare(path)
+    owner = OwnerLock(placement, clock)
+    previous = owner.acquire()
+    try:
+        connection = open_writer(
+            str(placement.path),
+            durability=durability,
+            page_size=page_size,
+            busy_timeout_s=limits.busy_timeout_s,
+        )
+    except BaseException:
+        owner.release(clean=previous.clean)
+        raise
+    try:
+        version = schema.version_of(connection, str(placement.path))
+        schema.migrate(connection, version)
+        # Without it NORMAL could lose even the tables with the power.
+        connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        return SqliteStore(connection, placement, owner, previous, clock, limits)
+    except BaseException as error:
+        connection.close()
+        owner.release(clean=previous.clean)
+        if isinstance(error, sqlite3.Error):
+            raise meaning(error, str(placement.path)) from error
+        raise
+
+
+class SqliteStore(Questions):
+    """Implements the store port on one database file. See `embedq.storage.port.Store`."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        placement: Placement,
+        owner: OwnerLock,
+        previous: Previous,
+        clock: Clock,
+        limits: Limits,
+    ) -> None:
+        self.connection = connection
+        self.path = str(placement.path)
+        self.previous = previous
+        self.placement = placement
+        self.space = DiskSpace(placement, limits.disk_watermark_bytes, limits.ballast_bytes)
+        self._clock = clock
+        self._owner = owner
+        self._execute = connection.execute
+        self._readers = Readers(self.path)
+        self._wal = WriteAheadLog(connection, limits.checkpoint_pages)
+        self._stopped: StorageError | None = None
+        self._commits = 0
+        self._open()
+        on_fork(self)
+
+    def _open(self) -> None:
+        """Begin a new epoch. Reserves seqs, so that a crash can never hand one out again."""
+        get, put = self._meta, self._set_meta
+        self._execute(sql.BEGIN)
+        key = get("store_key")
+        if key is None:
+            key = new_store_key()
+            put("store_key", key)
+        self.key: bytes = key
+        self.epoch: int = (get("epoch") or 0) + 1
+        self.clean = bool(get("clean"))
+        self.last_seq: int = get("seq_reserved") or 0
+        put("epoch", self.epoch)
+        put("clean", 0)
+        put("seq_reserved", self.last_seq + SEQ_BLOCK)
+        self._execute(sql.COMMIT)
+        self._reserved = self.last_seq + SEQ_BLOCK
+        self._exact = False
+        self._owner.mark(epoch=self.epoch)
+        self._applier = Applier(
+            self.connection, Catalogue(*self.catalogue()), self.epoch, self._take_seqs
+        )
+
+    def _meta(self, key: str) -> Any:  # noqa: ANN401  # what was stored
+        row = self._execute(sql.META_GET, (key,)).fetchone()
+        return None if row is None else row[0]
+
+    def _set_meta(self, key: str, value: object) -> None:
+        self._execute(sql.META_SET, (key, value))
+
+    # ------------------------------------------------------------------------ commit
+
+    def commit(self, batch: Sequence[Op]) -> None:
+        """Do all operations in one transaction, or none. See the port."""
+        if self._stopped is not None:
+            raise self._stopped
+        try:
+            if len(batch) == 1 and type(batch[0]) is PutPlain and self._put_alone(batch[0]):
+                return
+            if self.space.low:
+                self._refuse_puts(batch)
+            self._commit_group(batch)
+        except sqlite3.Error as error:
+            self._fail(error, batch)
+        except MemoryError as error:
+            self._roll_back()
+            raise StoreBusy(f"{self.path}: SQLite got no memory") from error
+
+    def _put_alone(self, op: PutPlain) -> bool:
+        """Store messages with one statement in autocommit, which is its own transaction.
+
+        Three statements would give the GIL up three times: 1.3 times slower alone, and up to 4
+        times beside a thread that computes (docs/performance.md).
+        """
+        count = op.count
+        first = self.last_seq + 1
+        last = self.last_seq + count
+        if last > self._reserved or self._exact or self.space.low or count not in _INSERT_PLAIN:
+            return False
+        self.last_seq = last  # first: a seq is never used twice, whatever comes next
+        self._execute(_INSERT_PLAIN[count], (first, op.queue, op.put_at, op.kind, *op.items))
+        op.first = first
+        self._wal.written += 1 + (len(op.items[1]) * count >> _PAGE_SHIFT)  # type: ignore[arg-type]
+        return True
+
+    def _commit_group(self, batch: Sequence[Op]) -> None:
+        execute = self._execute
+        execute(sql.BEGIN)
+        self._commits += 1
+        applier = self._applier
+        applier.closing = (self.epoch << _CLOSING_SHIFT) | self._commits
+        if self._exact:
+            self._set_meta("clean", 0)
+        singles: list[object] = []
+        acks: dict[tuple[int, int], list[Ack]] = {}
+        pages = 2
+        for op in batch:
+            kind = type(op)
+            if kind is PutPlain:
+                pages += self._put_plain(op, singles)  # type: ignore[arg-type]
+            elif kind is Ack:
+                acks.setdefault((op.group, op.ended), []).append(op)  # type: ignore[attr-defined]
+                pages += 1 + (len(op.seqs) >> 2)  # type: ignore[attr-defined]
+            else:
+                applier.apply(op)
+                pages += 2
+        for start, size in sql.rungs(len(singles) // 6):
+            execute(sql.insert_singles(size), singles[6 * start : 6 * (start + size)])
+        for same in acks.values():
+            applier.ack(same)
+        exact = any(type(op) is Save and op.exact for op in batch)  # type: ignore[attr-defined]
+        if exact:
+            self._set_meta("clean", 1)
+            self._set_meta("seq_reserved", self.last_seq)
+        execute(sql.COMMIT)
+        if exact:
+            self._reserved = self.last_seq
+        self._exact = exact
+        self._wal.written += pages
+
+    def _put_plain(self, op: PutPlain, singles: list[object]) -> int:
+        """Store the messages of one put, or set a single one aside for a shared statement."""
+        op.first = first = self._take_seqs(op.count)
+        items = op.items
+        if op.count == 1:
+            singles += (first, op.queue, op.put_at, op.kind, *items)
+            return 1 + (len(items[1]) >> _PAGE_SHIFT)  # type: ignore[arg-type]
+        for start, size in sql.rungs(op.count):
+            part = items[2 * start : 2 * (start + size)]
+            self._execute(
+                sql.insert_plain(size), (first + start, op.queue, op.put_at, op.kind, *part)
+            )
+        return 1 + (len(items[1]) * op.count >> _PAGE_SHIFT)  # type: ignore[arg-type]
+
+    def _take_seqs(self, count: int) -> int:
+        """Return the first of `count` new seqs; called inside a transaction."""
+        first = self.last_seq + 1
+        self.last_seq += count
+        if self.last_seq > self._reserved:
+            reserved = self.last_seq + SEQ_BLOCK
+            self._set_meta("seq_reserved", reserved)
+            self._reserved = reserved
+        return first
+
+    def _refuse_puts(self, batch: Sequence[Op]) -> None:
+        if any(isinstance(op, PutPlain | PutRows) for op in batch):
+            self.space.check()
+
+    # ----------------------------------------------------------------------- failure
+
+    def _fail(self, error: sqlite3.Error, batch: Sequence[Op]) -> None:
+        """Roll back, stop the store where it must not go on, and raise what the error means."""
+        self._roll_back()
+        what = meaning(error, self.path)
+        if what.code in {"store_failed", "store_corrupt"}:
+            self.stop(what)
+        if isinstance(what, StoreFull):
+            self.space.refresh()
+            puts = any(isinstance(op, PutPlain | PutRows) for op in batch)
+            if not puts and self.space.drop_ballast():
+                # An ack must pass on a full disk: this is what the ballast is for.
+                self.commit(batch)
+                return
+        raise what from error
+
+    def _roll_back(self) -> None:
+        # SQLite has rolled back by itself after most errors; a second ROLLBACK would fail and
+        # hide the first error (reliability: in_transaction tells).
+        if self.connection.in_transaction:
+            self._execute(sql.ROLLBACK)
+        self._reload()
+
+    def _reload(self) -> None:
+        """Believe what the file says: an operation that was rolled back may have changed these."""
+        self._reserved = self._meta("seq_reserved") or 0
+        self._exact = bool(self._meta("clean"))
+        self._applier.catalogue = Catalogue(*self.catalogue())
+
+    @property
+    def stopped(self) -> StorageError | None:
+        """Why the store has stopped, if it has."""
+        return self._stopped
+
+    def settle_interrupted(self) -> None:
+        """See the port. What was not committed is undone; what was committed counts."""
+        if self._stopped is not None:
+            raise self._stopped
+        try:
+            self._roll_back()
+            highest = self._execute("SELECT max(seq) FROM msg").fetchone()[0] or 0
+        except sqlite3.Error as error:
+            what = meaning(error, self.path)
+            self.stop(what)
+            raise what from error
+        self.last_seq = max(self.last_seq, highest)
+
+    def forked_in_child(self) -> None:
+        """Never touch the parent's connections: closing one could remove a WAL in use."""
+        immortalise(self.connection)
+        self._readers.forked_in_child()
+
+    # -------------------------------------------------------------------- maintenance
+
+    def after_commit(self) -> None:
+        """Checkpoint when enough has been written. See the port."""
+        if self._wal.is_due:
+            self.checkpoint()
+
+    def checkpoint(self) -> bool:
+        """Move the log into the database file. Needs the lock. Returns whether all of it went."""
+        if self._stopped is not None:
+            return False
+        try:
+            return self._wal.checkpoint()
+        except sqlite3.Error as error:
+            what = meaning(error, self.path)
+            if isinstance(what, StoreFull):
+                self.space.refresh()
+                self.space.drop_ballast()
+                return False
+            if not isinstance(what, StoreBusy):
+                self.stop(what)
+            return False
+
+    def vacuum(self, pages: int) -> int:
+        """Give free pages back to the file system; return how many are left. Needs the lock."""
+        if self._stopped is not None:
+            return 0
+        free: int = self._execute("PRAGMA freelist_count").fetchone()[0]
+        if free:
+            # execute() would free one page: the module steps such a statement only once.
+            self.connection.executescript(f"PRAGMA incremental_vacuum({pages})")
+            self._wal.written += min(free, pages)
+        return max(0, free - pages)
+
+    @property
+    def wal(self) -> WalHealth:
+        """What is known of the write-ahead log."""
+        return self._wal.health
+
+    def check_file(self) -> None:
+        """Stop if the file was removed or replaced under us, or the lock file was."""
+        try:
+            check_still_there(self.placement)
+            self._owner.confirm()
+        except StorageError as error:
+            self.stop(error)
+
+    def close(self, *, clean: bool) -> None:
+        """See the port. The lock is given back last."""
+        if self._stopped is None:
+            self._stopped = StoreClosed(f"the store of {self.path} is closed")
+        elif isinstance(self._stopped, StoreClosed):
+            return
+        else:
+            clean = False
+        self._readers.close()
+        self.connection.close()
+        self._owner.release(clean=clean)
