@@ -1,0 +1,275 @@
+"""A store in memory: the oracle that the tests compare every other store with.
+
+Knows: that a batch happens wholly or not at all, what a crash and a clean end leave behind.
+Does not know: files, durability; the rules themselves are in memory_ops and memory_state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Self
+
+from embedq.clock import Clock, SystemClock
+from embedq.errors import GroupNotFound, InvalidOption, StoreClosed
+from embedq.ids import KEY_BYTES, new_store_key
+from embedq.storage.memory_ops import apply
+from embedq.storage.memory_state import State
+from embedq.storage.port import (
+    Chunk,
+    DeadRow,
+    DeliveryRow,
+    DueChunk,
+    GroupRow,
+    Load,
+    LoadDue,
+    Op,
+    QueueRow,
+    Save,
+    Stored,
+    Tally,
+    Waiting,
+)
+
+
+class MemoryStore:
+    """Everything in dicts, gone with the process. For tests, and to understand the store port.
+
+    Each commit works on a copy of the tables and swaps it in at the end: readers in other
+    threads see one moment, and an error leaves nothing behind. That costs time in proportion to
+    all that is stored.
+    """
+
+    def __init__(self, clock: Clock | None = None, *, key: bytes | None = None) -> None:
+        """Start empty, in epoch 1. `key` (16 bytes) makes message ids predictable.
+
+        The store itself never asks for the time; `clock` is kept for those who share it.
+        InvalidOption for a key of another length.
+        """
+        key = new_store_key() if key is None else key
+        if len(key) != KEY_BYTES:
+            raise InvalidOption(f"key has {len(key)} bytes instead of {KEY_BYTES}", argument="key")
+        self.clock: Clock = SystemClock() if clock is None else clock
+        self._failure: BaseException | None = None
+        self._begin(State(key, epoch=1))
+
+    def _begin(self, state: State) -> None:
+        self.key = state.key
+        self.epoch = state.epoch
+        self.clean = state.exact
+        self.last_seq = state.last_seq
+        self._state = state
+        self._closed = False
+
+    # ------------------------------------------------------------------------ life cycle
+
+    def close(self, *, clean: bool) -> None:
+        """End this epoch; everything but `reopen` raises StoreClosed from now on.
+
+        `clean` saves exact counts first, if the caller has not.
+        """
+        if self._closed:
+            return
+        if clean and not self._state.exact:
+            self.commit([self._exact_counts()])
+        self._closed = True
+
+    def _exact_counts(self) -> Save:
+        queues, groups = self.catalogue()
+        counts, dead = self.tally(0, len(self._state.messages)), self.tally_dead()
+        return Save(
+            [
+                (row.id, counts.stored.get(row.id, 0), dead.get(row.id, 0), self.last_seq)
+                for row in queues
+            ],
+            [(g.id, g.floor, counts.settled.get(g.id, 0)) for g in groups],
+            exact=True,
+        )
+
+    def reopen(self, *, last_seq: int = 0) -> Self:
+        """Return a store with the same content in the next epoch; this one is closed.
+
+        Without a close before, it is what follows a crash: the counts are not trusted (`clean`)
+        unless they were saved by the last commit. `last_seq` skips numbers, as a store may that
+        reserves them in blocks.
+        """
+        self.close(clean=False)
+        state = self._state.copy()
+        state.epoch += 1
+        state.commits = 0
+        state.last_seq = max(state.last_seq, last_seq)
+        store = type(self)(self.clock, key=self.key)
+        store._begin(state)  # noqa: SLF001  # one of us
+        return store
+
+    # --------------------------------------------------------------------------- writing
+
+    def fail_next(self, error: BaseException) -> None:
+        """Let the next `commit` raise `error` and change nothing: for tests of what follows."""
+        self._failure = error
+
+    def commit(self, batch: Sequence[Op]) -> None:
+        """Do all operations in order, or none of them; raises what `fail_next` was given."""
+        draft = self._open_state().copy()
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        draft.commits += 1
+        for op in batch:
+            apply(op, draft)
+            draft.exact = isinstance(op, Save) and op.exact
+        self._state = draft
+        self.last_seq = draft.last_seq
+
+    def after_commit(self) -> None:
+        """Do nothing: there is nothing to check-point."""
+
+    def settle_interrupted(self) -> None:
+        """Do nothing: an interrupted commit never swapped its copy in."""
+
+    def _open_state(self) -> State:
+        if self._closed:
+            raise StoreClosed("this store in memory was closed", hint="call reopen() on it")
+        return self._state
+
+    def _check_group(self, group: int) -> None:
+        if group not in self._open_state().groups:
+            raise GroupNotFound(f"the store in memory has no consumer group number {group}")
+
+    # ------------------------------------------------------------------- waiting messages
+
+    def load(self, request: Load) -> Chunk:
+        """Return waiting messages of one group and priority, in seq order."""
+        state = self._open_state()
+        group, priority, after, upto, limit = request
+        self._check_group(group)
+        fresh: list[int] = []
+        others: list[Waiting] = []
+        for message in state.waiting_messages(group, after):
+            if message.seq > upto or len(fresh) + len(others) == limit:
+                break
+            if message.priority == priority and state.in_stream(group, message):
+                after = message.seq
+                if message.key is None and state.latest(group, message.seq) is None:
+                    fresh.append(message.seq)
+                else:
+                    others.append(state.describe(group, message))
+        full = len(fresh) + len(others) == limit
+        return Chunk(fresh, others, after if full else max(after, upto))
+
+    def load_due(self, request: LoadDue) -> DueChunk:
+        """Return delayed messages or retries, in the order of their times."""
+        state = self._open_state()
+        group, retries, after, limit = request
+        self._check_group(group)
+        time_of = state.retry_time if retries else state.delayed_time
+        timed = [
+            (due, message.seq, message)
+            for message in state.waiting_messages(group)
+            if (due := time_of(group, message)) is not None and (due, message.seq) > after
+        ]
+        timed.sort(key=lambda entry: entry[:2])
+        rows = [state.describe(group, m)._replace(due=due) for due, _, m in timed[:limit]]
+        last = timed[:limit][-1][:2] if rows else after
+        return DueChunk(rows, last, len(timed) <= limit)
+
+    def next_of_key(self, group: int, key: str, after: int) -> Waiting | None:
+        """Return the first unsettled message of an ordering key with seq > after."""
+        state = self._open_state()
+        self._check_group(group)
+        for message in state.waiting_messages(group, after):
+            if message.key == key:
+                return state.describe(group, message)
+        return None
+
+    # --------------------------------------------------------------------- one message
+
+    def latest(self, group: int, seq: int) -> DeliveryRow | None:
+        """Return the latest delivery of a message, None once it is settled or gone."""
+        state = self._open_state()
+        self._check_group(group)
+        return state.latest(group, seq) if group in state.unsettled(seq) else None
+
+    def unsettled(self, seq: int) -> list[int]:
+        """Return the groups a message still waits for."""
+        return self._open_state().unsettled(seq)
+
+    def deliveries(self, seq: int) -> list[DeliveryRow]:
+        """Return every recorded delivery of a message, by group and attempt."""
+        return list(self._open_state().deliveries.get(seq, ()))
+
+    def messages(self, seqs: Sequence[int]) -> list[Stored]:
+        """Return those of the messages that are there."""
+        messages = self._open_state().messages
+        return [messages[seq] for seq in dict.fromkeys(seqs) if seq in messages]
+
+    # -------------------------------------------------------------------- many messages
+
+    def open_deliveries(self, group: int) -> dict[int, int]:
+        """Return {seq: counter} of the deliveries opened in this epoch and not closed."""
+        state = self._open_state()
+        return {
+            row.seq: row.counter
+            for rows in state.deliveries.values()
+            for row in rows
+            if row.group == group and row.epoch == state.epoch and row.ended is None
+        }
+
+    def expired(self, now: int, limit: int) -> list[tuple[int, int]]:
+        """Return (seq, queue) of messages whose time is over and that somebody may wait for."""
+        state = self._open_state()
+        over = [
+            (message.expires, message.seq, message.queue)
+            for message in state.messages.values()
+            if message.expires is not None and message.expires <= now
+            if state.unsettled(message.seq) or not state.groups_of(message.queue)
+        ]
+        return [(seq, queue) for _, seq, queue in sorted(over)[:limit]]
+
+    def range(self, queue: int, after: int, limit: int) -> list[Stored]:
+        """Return messages of a queue in seq order, whatever their state."""
+        messages = self._open_state().messages.values()
+        return [m for m in messages if m.queue == queue and m.seq > after][:limit]
+
+    def dead(self, queue: int, after: int, limit: int) -> list[DeadRow]:
+        """Return dead letters of a queue in the order of dying, with id > after."""
+        letters = self._open_state().dead.values()
+        return [row for row in letters if row.queue == queue and row.id > after][:limit]
+
+    def dead_letter(self, seq: int, group: int) -> DeadRow | None:
+        """Return one dead letter."""
+        letters = self._open_state().dead.values()
+        return next((row for row in letters if (row.seq, row.group) == (seq, group)), None)
+
+    # -------------------------------------------------------------- catalogue and counts
+
+    def catalogue(self) -> tuple[list[QueueRow], list[GroupRow]]:
+        """Return all queues and groups, with the counts that were saved last."""
+        state = self._open_state()
+        queues = [replace(row) for row in state.queues.values()]
+        return queues, [replace(row) for row in state.groups.values()]
+
+    def tally(self, after: int, limit: int) -> Tally:
+        """Count the next `limit` messages after a seq."""
+        state = self._open_state()
+        counts = Tally({}, {}, {}, after)
+        for message in [m for m in state.messages.values() if m.seq > after][:limit]:
+            counts = counts._replace(upto=message.seq)
+            counts.stored[message.queue] = counts.stored.get(message.queue, 0) + 1
+            counts.last[message.queue] = message.seq
+            for group in state.groups_of(message.queue):
+                if state.is_settled(group, message.seq):
+                    counts.settled[group.id] = counts.settled.get(group.id, 0) + 1
+        return counts
+
+    def tally_dead(self) -> dict[int, int]:
+        """Return {queue: dead letters}."""
+        counts: dict[int, int] = {}
+        for letter in self._open_state().dead.values():
+            counts[letter.queue] = counts.get(letter.queue, 0) + 1
+        return counts
+
+    def session_names(self, ids: Iterable[int]) -> dict[int, str]:
+        """Return the names of sessions."""
+        sessions = self._open_state().sessions
+        return {id_: sessions[id_] for id_ in ids if id_ in sessions}
