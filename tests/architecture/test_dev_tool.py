@@ -207,14 +207,19 @@ def test_a_caller_who_decides_or_debugs_is_left_alone(word: str) -> None:
     assert dev.pytest_arguments([word]) == [word]
 
 
-def run_dev(script: Path, *words: str, **options) -> subprocess.CompletedProcess[str]:
+def run_dev(
+    script: Path, *words: str, cwd: Path | None = None, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    # The tests themselves may run in an environment that was chosen this way.
+    inherited = {key: value for key, value in os.environ.items() if key != "EMBEDQ_VENV"}
     return subprocess.run(
         [sys.executable, str(script), *words],
+        cwd=cwd,
+        env={**inherited, **variables},
         capture_output=True,
         text=True,
         check=False,
         timeout=60,
-        **options,
     )
 
 
@@ -269,6 +274,5 @@ def test_another_folder_can_be_chosen(toy_tree: Path) -> None:
     (toy_tree / ".venv").rename(toy_tree / ".venv-2")
     place = Rehearsal(toy_tree / ".venv-2")
     place.write_stamp(Project.read(toy_tree / "pyproject.toml"), Needs(("dev",)))
-    variables = {**os.environ, "EMBEDQ_VENV": ".venv-2"}
-    done = run_dev(toy_tree / "tools" / "dev.py", "shell-env", env=variables)
+    done = run_dev(toy_tree / "tools" / "dev.py", "shell-env", EMBEDQ_VENV=".venv-2")
     assert done.stdout == f". '{toy_tree}/.venv-2/bin/activate'\n"
