@@ -41,7 +41,7 @@ class Finding(NamedTuple):
 
 def python_files(root: Path) -> list[str]:
     """List the Python files of a work tree that are, or are about to be, under version control."""
-    # A clone that belongs to another user, as in some build machines, is ours to list all the same.
+    # A clone that belongs to another user (some build machines) is ours to list all the same.
     git = ["git", "-c", f"safe.directory={root}"]
     command = [*git, "ls-files", "--cached", "--others", "--exclude-standard", "-z", "*.py"]
     listed = subprocess.check_output(command, cwd=root, text=True)
