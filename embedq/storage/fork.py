@@ -43,7 +43,7 @@ def on_fork(obj: ForkAware) -> None:
     reference = weakref.ref(obj, lambda dead: _forget(key, dead))
     _registered[key] = reference
     with _installing:
-        if not _installed:
+        if not _installed and hasattr(os, "register_at_fork"):  # Windows has no fork
             os.register_at_fork(after_in_child=_in_child)
             _installed = True
 
@@ -76,5 +76,7 @@ def _in_child() -> None:
         except Exception as failure:  # noqa: BLE001 - the others must become harmless all the same
             failures.append(failure)
     if failures:
-        # Nobody calls us but the interpreter, which prints this and lets the child go on.
-        raise ExceptionGroup("after fork, in the child", failures)
+        # Our caller is the interpreter: it prints this, without the parts of a group, and lets
+        # the child go on.
+        told = "; ".join(map(repr, failures))
+        raise ExceptionGroup(f"after fork, in the child: {told}", failures)
