@@ -1,7 +1,94 @@
 """embedq: a durable message queue inside a Python process.
 
-Knows: what is public.
-Does not know: how anything works; importing this loads neither sqlite3 nor zmq.
+Knows: what is public, and the version.
+Does not know: how anything works; importing this loads neither sqlite3 nor zmq nor asyncio.
 """
 
+from embedq.errors import (
+    DeliveryError,
+    DeliveryOutcome,
+    DuplicateConsumer,
+    EmbedqError,
+    Empty,
+    ForkedBroker,
+    GroupNotFound,
+    InsecurePermissions,
+    InvalidName,
+    InvalidOption,
+    InvalidPayload,
+    LimitExceeded,
+    NetworkFilesystem,
+    NotAnEmbedqFile,
+    NotRunning,
+    QueueError,
+    QueueFull,
+    QueueNotFound,
+    QueuePaused,
+    Reject,
+    Retry,
+    SchemaMissing,
+    SchemaTooNew,
+    StaleLease,
+    StorageError,
+    StoreBusy,
+    StoreClosed,
+    StoreCorrupt,
+    StoreFailed,
+    StoreFull,
+    StoreInUse,
+    UnknownMessage,
+    UnsupportedPlatform,
+    UsageError,
+)
+from embedq.limits import LIMITS, Limits
+from embedq.message import AttemptRecord, DeadLetter, ErrorInfo, Message, Receipt
+from embedq.policy import QueuePolicy, RetryPolicy
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "LIMITS",
+    "AttemptRecord",
+    "DeadLetter",
+    "DeliveryError",
+    "DeliveryOutcome",
+    "DuplicateConsumer",
+    "EmbedqError",
+    "Empty",
+    "ErrorInfo",
+    "ForkedBroker",
+    "GroupNotFound",
+    "InsecurePermissions",
+    "InvalidName",
+    "InvalidOption",
+    "InvalidPayload",
+    "LimitExceeded",
+    "Limits",
+    "Message",
+    "NetworkFilesystem",
+    "NotAnEmbedqFile",
+    "NotRunning",
+    "QueueError",
+    "QueueFull",
+    "QueueNotFound",
+    "QueuePaused",
+    "QueuePolicy",
+    "Receipt",
+    "Reject",
+    "Retry",
+    "RetryPolicy",
+    "SchemaMissing",
+    "SchemaTooNew",
+    "StaleLease",
+    "StorageError",
+    "StoreBusy",
+    "StoreClosed",
+    "StoreCorrupt",
+    "StoreFailed",
+    "StoreFull",
+    "StoreInUse",
+    "UnknownMessage",
+    "UnsupportedPlatform",
+    "UsageError",
+    "__version__",
+]

@@ -9,9 +9,10 @@ import re
 import threading
 import time as os_time
 from datetime import timedelta
+from functools import lru_cache
 from typing import Final, Protocol
 
-from embedq.errors import InvalidOption
+from embedq.errors import InvalidOption, shown
 
 _UNIT_SECONDS: Final = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _NUMBER: Final = r"[0-9]{1,18}(?:\.[0-9]{1,9})?"
@@ -20,7 +21,6 @@ _DURATION: Final = re.compile(
     rf"(?:(?P<s>{_NUMBER})s)?(?:(?P<ms>{_NUMBER})ms)?",
     re.ASCII,
 )
-_SHOWN: Final = 40
 
 
 class Clock(Protocol):
@@ -116,6 +116,8 @@ def parse_duration(value: str | float | timedelta, what: str) -> float:
     return seconds
 
 
+# Applications say the same few durations with every message.
+@lru_cache(maxsize=256)
 def _parse_text(text: str) -> float | None:
     match = _DURATION.fullmatch(text)
     if match is None or not text:
@@ -128,14 +130,8 @@ def _parse_text(text: str) -> float | None:
 
 
 def _refused(value: object, what: str) -> InvalidOption:
-    try:
-        shown = repr(value)
-    except ValueError:  # an int with more digits than Python is willing to print
-        shown = f"a huge {type(value).__name__}"
-    if len(shown) > _SHOWN:
-        shown = f"{shown[:_SHOWN]}…"
     return InvalidOption(
-        f"{what}={shown} is not a duration of zero or more",
+        f"{what}={shown(value)} is not a duration of zero or more",
         hint='write "200ms", "30s", "5m", "1h30m" or "7d", a number of seconds, or a timedelta',
         argument=what,
     )

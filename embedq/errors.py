@@ -22,10 +22,25 @@ Knows: the stable code of every error, whether repeating the call can help, and 
 Does not know: who raises what, nor how an error is logged or sent to a client.
 """
 
-from typing import TYPE_CHECKING, ClassVar
+from datetime import timedelta
+from typing import ClassVar
 
-if TYPE_CHECKING:
-    from datetime import timedelta
+
+def shown(value: object, most: int = 40) -> str:
+    """Return `value` for an error text: its repr cut to `most` characters, or only its type.
+
+    Never fails and never is long, whatever a caller passed where something else was expected.
+    """
+    if isinstance(value, str | bytes):
+        text = repr(value[: most + 1])
+    elif value is None or isinstance(value, int | float | type | timedelta):
+        try:
+            text = repr(value)
+        except ValueError:  # an int with more digits than Python is willing to print
+            text = f"a huge {type(value).__name__}"
+    else:
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= most + 2 else f"{text[:most]}…"
 
 
 class EmbedqError(Exception):
@@ -227,7 +242,7 @@ class StoreFailed(StorageError):
     """A write or a sync failed: the store has stopped rather than promise what it cannot keep."""
 
     code = "store_failed"
-    hint = "repair the cause and open the file again; every confirmed message is in it"
+    hint = "repair the cause named above (disk, quota, a moved file), then open the file again"
 
 
 class StoreCorrupt(StorageError):
@@ -292,7 +307,7 @@ class Retry(DeliveryOutcome):
     `delay` is a duration ("30s", seconds or timedelta), None leaves it to the policy.
     """
 
-    def __init__(self, delay: "str | float | timedelta | None" = None) -> None:
+    def __init__(self, delay: str | float | timedelta | None = None) -> None:
         """Keep the delay as it was given; the broker validates it when it settles."""
         super().__init__(delay)
         self.delay = delay

@@ -9,7 +9,7 @@ import os
 from hashlib import blake2b
 from typing import Final
 
-from embedq.errors import InvalidOption, LimitExceeded, UnknownMessage
+from embedq.errors import InvalidOption, LimitExceeded, UnknownMessage, shown
 
 SEQ_MAX: Final = (1 << 48) - 1
 KEY_BYTES: Final = 16
@@ -17,7 +17,6 @@ _TAG_BYTES: Final = 10
 _SEQ_DIGITS: Final = 12
 _ID_CHARS: Final = _SEQ_DIGITS + 2 * _TAG_BYTES
 _HEX: Final = frozenset("0123456789abcdef")
-_SHOWN: Final = 40
 
 
 def new_store_key() -> bytes:
@@ -32,7 +31,7 @@ class MessageIds:
     what it was never given.
     """
 
-    __slots__ = ("_hasher", "_key")
+    __slots__ = ("_key",)
 
     def __init__(self, key: bytes) -> None:
         """`key` is the store's 16 bytes; InvalidOption when it has another length."""
@@ -40,8 +39,6 @@ class MessageIds:
             msg = f"the store key has {len(key)} bytes instead of {KEY_BYTES}"
             raise InvalidOption(msg, hint="use the key that the store keeps, or new_store_key()")
         self._key = bytes(key)
-        # Copying a keyed hasher skips hashing the key block each time.
-        self._hasher = blake2b(key=self._key, digest_size=_TAG_BYTES)
 
     def encode(self, seq: int) -> str:
         """Return the id of `seq`; LimitExceeded beyond 48 bits."""
@@ -62,9 +59,8 @@ class MessageIds:
         return seq
 
     def _tag(self, seq: int) -> str:
-        hasher = self._hasher.copy()
-        hasher.update(seq.to_bytes(8, "big"))
-        return hasher.hexdigest()
+        # One call: copying a hasher that has taken the key already is slower (measured).
+        return blake2b(seq.to_bytes(8, "big"), key=self._key, digest_size=_TAG_BYTES).hexdigest()
 
     def __eq__(self, other: object) -> bool:
         """Two of them are equal when they issue the same ids."""
@@ -78,17 +74,10 @@ class MessageIds:
         """Say what it is without showing the key."""
         return "MessageIds(key=…)"
 
-    def __reduce__(self) -> tuple[type["MessageIds"], tuple[bytes]]:
-        """Rebuild from the key: hashers cannot be copied between processes."""
-        return MessageIds, (self._key,)
-
 
 def _is_text(value: object) -> bool:
     return isinstance(value, str)
 
 
 def _unknown(message_id: object, why: str) -> UnknownMessage:
-    shown = repr(message_id)
-    if len(shown) > _SHOWN:
-        shown = f"{shown[:_SHOWN]}…"
-    return UnknownMessage(f"message id {shown} {why}")
+    return UnknownMessage(f"message id {shown(message_id)} {why}")

@@ -14,11 +14,17 @@ from embedq.errors import UsageError
 class State(StrEnum):
     """Where a message stands in one group. A message that is gone has no state (None)."""
 
+    #: stored, its time has not come
     DELAYED = "delayed"
+    #: the next claim may take it
     READY = "ready"
+    #: handed to a consumer that holds the token
     LEASED = "leased"
+    #: done; kept only with retain= or until every group is done
     ACKED = "acked"
+    #: kept with its reason, for people to look at
     DEAD = "dead"
+    #: its time to live ended first; kept like a dead letter
     EXPIRED = "expired"
 
 
@@ -56,12 +62,19 @@ FINAL: Final = 10
 class Outcome(IntEnum):
     """How a delivery was closed. The numbers are stored: never change or reuse one."""
 
+    #: the handler said so
     FAILED = 1
+    #: the lease ended without an answer
     TIMED_OUT = 2
+    #: the worker, its connection or the host ended
     CRASHED = 3
+    #: done
     ACKED = 10
+    #: became a dead letter
     DEAD = 11
+    #: its time to live ended
     EXPIRED = 12
+    #: withdrawn by its producer or purged by an operator
     CANCELLED = 13
 
     @property
@@ -73,13 +86,21 @@ class Outcome(IntEnum):
 class Reason(StrEnum):
     """Why a message became a dead letter. The texts are stored: never change one."""
 
+    #: the last attempt failed
     MAX_ATTEMPTS = "max_attempts"
+    #: a handler or a client rejected it
     REJECTED = "rejected"
+    #: expires_at came before it was done
     EXPIRED = "expired"
+    #: the checksum of what is stored does not fit the body
     CORRUPT = "corrupt"
+    #: max_crashes deaths of the worker or the host under it
     CRASHED = "crashed"
+    #: the body is not what the handler's annotation asks for
     UNDECODABLE = "undecodable"
+    #: it failed when it was older than max_age
     AGE = "age"
+    #: an operator moved it
     MOVED = "moved"
 
 
@@ -101,6 +122,7 @@ _CANCELLED: Final = "the producer withdrew the message"
 _BY_ID: Final = "acked by id without a lease, the way of one wire protocol"
 _DAMAGED: Final = "the checksum or the decoding failed: dead as corrupt or undecodable"
 _MOVED: Final = "an operator moved it to the dead letters"
+_TOO_LATE: Final = "expires_at has come: kept as a dead letter with the reason expired"
 _REDRIVEN: Final = "gone here; put again as a new message with the header redriven-from"
 
 TRANSITIONS: Final[tuple[Transition, ...]] = (
@@ -139,8 +161,8 @@ TRANSITIONS: Final[tuple[Transition, ...]] = (
     Transition(_E.DAMAGE, _S.DELAYED, _S.DEAD, False, _DAMAGED, _O.DEAD),
     Transition(_E.MOVE, _S.READY, _S.DEAD, False, _MOVED, _O.DEAD),
     Transition(_E.MOVE, _S.DELAYED, _S.DEAD, False, _MOVED, _O.DEAD),
-    Transition(_E.EXPIRE, _S.READY, _S.EXPIRED, False, "expires_at has come", _O.EXPIRED),
-    Transition(_E.EXPIRE, _S.DELAYED, _S.EXPIRED, False, "expires_at has come", _O.EXPIRED),
+    Transition(_E.EXPIRE, _S.READY, _S.EXPIRED, False, _TOO_LATE, _O.EXPIRED),
+    Transition(_E.EXPIRE, _S.DELAYED, _S.EXPIRED, False, _TOO_LATE, _O.EXPIRED),
     Transition(_E.CANCEL, _S.READY, None, False, _CANCELLED, _O.CANCELLED),
     Transition(_E.CANCEL, _S.DELAYED, None, False, _CANCELLED, _O.CANCELLED),
     Transition(_E.CANCEL, _S.LEASED, None, False, _CANCELLED, _O.CANCELLED),

@@ -4,28 +4,27 @@ Knows: their fields and units, what a valid draft is, how error texts are kept s
 Does not know: storage, delivery, or how a body was made from an object.
 """
 
-import traceback as tracebacks
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Final, Self
 
 import msgspec
 
-from embedq.errors import InvalidName, InvalidOption, InvalidPayload, LimitExceeded
+from embedq.errors import InvalidName, InvalidOption, InvalidPayload, LimitExceeded, shown
 from embedq.ids import MessageIds
 from embedq.lifecycle import Outcome
 from embedq.limits import LIMITS, Limits
 from embedq.names import check_header_name, check_key
 
 _DEDUP_WINDOW_MS: Final = round(LIMITS.dedup_window_s * 1000)
+_TIME_MAX: Final = 1 << 53
 _KIND_MAX: Final = 255
 _TYPE_BYTES: Final = 255
 _ERROR_FLOOR: Final = 64
 # MessagePack: one byte for the array and at most five before each text.
 _ERROR_OVERHEAD: Final = 16
 _CUT: Final = "…".encode()
-_FRAMES: Final = 20
-_CAUSES: Final = 3
+_FRAMES, _CAUSES = 20, 3
 
 
 class Draft(msgspec.Struct, frozen=True, gc=False):
@@ -87,13 +86,13 @@ def draft(
     _check_int(kind, "kind", 0, _KIND_MAX)
     if headers is not None:
         headers = _checked_headers(headers, limits)
-    _check_int(priority, "priority", 0, limits.priority_max)
+    if priority != 0 or priority is False:
+        _check_int(priority, "priority", 0, limits.priority_max)
     if available_at_ms is not None or expires_at_ms is not None:
         _check_times(available_at_ms, expires_at_ms, now_ms, limits)
     if dedup_key is not None:
         check_key(dedup_key, "dedup_key")
-    window_max = round(limits.delay_max_s * 1000)
-    _check_int(dedup_window_ms, "dedup_window_ms", 0, window_max)
+        _check_int(dedup_window_ms, "dedup_window_ms", 0, round(limits.delay_max_s * 1000))
     if ordering_key is not None:
         check_key(ordering_key, "ordering_key")
     if max_attempts is not None:
@@ -132,27 +131,24 @@ def _checked_body(body: object, limits: Limits) -> bytes:
 def _check_int(value: object, what: str, low: int, high: int) -> None:
     # type() and not isinstance(): True is no priority.
     if type(value) is not int or not low <= value <= high:
-        shown = repr(value) if isinstance(value, int | float | str) else type(value).__name__
-        raise InvalidOption(
-            f"{what}={shown[:40]} is not a whole number from {low} to {high}", argument=what
-        )
+        text = f"{what}={shown(value)} is not a whole number from {low} to {high}"
+        raise InvalidOption(text, argument=what)
 
 
 def _check_times(
     available_at_ms: int | None, expires_at_ms: int | None, now_ms: int | None, limits: Limits
 ) -> None:
-    farthest = (1 << 53) if now_ms is None else now_ms + round(limits.delay_max_s * 1000)
+    farthest = _TIME_MAX if now_ms is None else now_ms + round(limits.delay_max_s * 1000)
     for what, value in (("available_at_ms", available_at_ms), ("expires_at_ms", expires_at_ms)):
         if value is not None:
             _check_int(value, what, 0, farthest)
-    if available_at_ms is not None and expires_at_ms is not None:
-        if expires_at_ms <= available_at_ms:
-            raise InvalidOption(
-                f"the message expires at {expires_at_ms}, not after it becomes available at "
-                f"{available_at_ms}",
-                hint="choose a time to live longer than the delay",
-                argument="expires_at_ms",
-            )
+    available = -1 if available_at_ms is None else available_at_ms
+    if expires_at_ms is not None and expires_at_ms <= available:
+        raise InvalidOption(
+            f"the message expires at {expires_at_ms}, before it is available at {available}",
+            hint="choose a time to live longer than the delay",
+            argument="expires_at_ms",
+        )
 
 
 def _checked_headers(headers: object, limits: Limits) -> dict[str, str] | None:
@@ -205,17 +201,19 @@ class _Identified(msgspec.Struct, frozen=True, eq=False):
         return origin if isinstance(origin, str) else origin.encode(self.seq)
 
     def _values(self) -> tuple[object, ...]:
-        names = self.__struct_fields__[1:]
-        return (self.id, *[getattr(self, name) for name in names])
+        return (self.id, *[getattr(self, name) for name in self.__struct_fields__[1:]])
 
     def __eq__(self, other: object) -> bool:
         """Equal are values of one type with equal ids and fields, wherever the id comes from."""
         if not isinstance(other, _Identified) or type(self) is not type(other):
-            return NotImplemented
+            return False
         return self._values() == other._values()
 
+    # Without it `!=` would be the one of msgspec, which compares identities here.
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
     def __hash__(self) -> int:
-        """Hash by seq."""
         return hash(self.seq)
 
     def __reduce__(self) -> tuple[type[Self], tuple[object, ...]]:
@@ -223,13 +221,12 @@ class _Identified(msgspec.Struct, frozen=True, eq=False):
         return type(self), self._values()
 
     def __repr__(self) -> str:
-        """Show every field, with long values cut."""
         names = ("id", *self.__struct_fields__[1:])
-        shown = (_shown(name, value) for name, value in zip(names, self._values(), strict=True))
-        return f"{type(self).__name__}({', '.join(shown)})"
+        fields = zip(names, self._values(), strict=True)
+        return f"{type(self).__name__}({', '.join(_field(*field) for field in fields)})"
 
 
-def _shown(name: str, value: object, most: int = 60) -> str:
+def _field(name: str, value: object, most: int = 60) -> str:
     if isinstance(value, bytes | str) and len(value) > most:
         return f"{name}={value[:most]!r}… ({len(value)} in all)"
     if isinstance(value, tuple):
@@ -291,9 +288,8 @@ class ErrorInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
     @classmethod
     def from_exception(cls, error: BaseException, *, limit: int = LIMITS.error_bytes) -> Self:
         """Describe `error` with its newest frames and causes; never fails, never is large."""
-        return cls.capped(
-            _type_name(error), _text_of(error), _traceback_of(error, limit), limit=limit
-        )
+        frames = _traceback_of(error, limit)
+        return cls.capped(_type_name(error), _text_of(error), frames, limit=limit)
 
     def encode(self) -> bytes:
         """Return MessagePack."""
@@ -362,6 +358,9 @@ def _traceback_of(error: BaseException, limit: int) -> str:
 
 
 def _frames_of(traceback: TracebackType | None) -> str:
+    # Imported when something failed: it would be a tenth of the time to import embedq.
+    import traceback as tracebacks  # noqa: PLC0415
+
     return "".join(tracebacks.format_tb(traceback, limit=-_FRAMES))
 
 

@@ -108,4 +108,5 @@ def _too_long(name: str, what: str, max_bytes: int) -> bool:
 
 
 def _shown(name: str) -> str:
-    return ascii(name) if len(name) <= _SHOWN else f"{ascii(name[:_SHOWN])}…"
+    text = ascii(name[: _SHOWN + 1])
+    return text if len(text) <= _SHOWN + 2 else f"{text[:_SHOWN]}…"

@@ -1,0 +1,215 @@
+"""Renders docs/lifecycle.md, docs/errors.md and docs/limits.md from the domain modules.
+
+Knows: the tables in embedq/lifecycle.py, errors.py and limits.py, and their comments.
+Does not know: any other page; `--check` writes nothing and fails when a page is stale.
+"""
+
+import argparse
+import ast
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+# Runs from a checkout that is not installed, too.
+sys.path.insert(0, str(ROOT))
+
+from embedq import errors, lifecycle, limits  # noqa: E402
+
+FIX: Final = "python3 tools/gendocs.py"
+_ABSENT: Final = "-"
+
+
+def comments_of(module: ModuleType, class_name: str) -> dict[str, str]:
+    """Return the `#:` comments above the fields of a class, by field, each as one line."""
+    source = inspect.getsource(module)
+    lines = source.splitlines()
+    (wanted,) = (
+        node
+        for node in ast.parse(source).body
+        if isinstance(node, ast.ClassDef) and node.name == class_name
+    )
+    found: dict[str, str] = {}
+    for node in wanted.body:
+        match node:
+            case ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)]):
+                found[name] = _comment_above(lines, node.lineno - 1)
+            case _:
+                continue
+    return found
+
+
+def _comment_above(lines: Sequence[str], index: int) -> str:
+    parts: list[str] = []
+    while index and lines[index - 1].strip().startswith("#:"):
+        index -= 1
+        parts.insert(0, lines[index].strip()[2:].strip())
+    return " ".join(parts)
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+def _page(title: str, source: str, *parts: str) -> str:
+    note = f"Made from `{source}` by `tools/gendocs.py`: change that file, not this page."
+    return "\n\n".join([f"# {title}", note, *parts]) + "\n"
+
+
+def _state(state: lifecycle.State | None) -> str:
+    return _ABSENT if state is None else state.value
+
+
+def render_lifecycle() -> str:
+    """Return docs/lifecycle.md."""
+    states = comments_of(lifecycle, "State")
+    outcomes = comments_of(lifecycle, "Outcome")
+    reasons = comments_of(lifecycle, "Reason")
+    arrows: dict[tuple[str, str], list[str]] = {}
+    for row in lifecycle.TRANSITIONS:
+        ends = (row.source or "[*]", row.target or "[*]")
+        arrows.setdefault(ends, []).append(row.event.value)
+    diagram = "\n".join(
+        f"    {source} --> {target}: {', '.join(events)}"
+        for (source, target), events in arrows.items()
+    )
+    rows = [
+        (
+            f"`{row.event}`",
+            _state(row.source),
+            _state(row.target),
+            "yes" if row.counts_attempt else "no",
+            _ABSENT if row.outcome is None else f"{row.outcome.value} {row.outcome.name.lower()}",
+            row.note,
+        )
+        for row in lifecycle.TRANSITIONS
+    ]
+    return _page(
+        "The life cycle of a message",
+        "embedq/lifecycle.py",
+        "A message has one state in each consumer group. `-` is a message that is not there: "
+        "not put yet, or gone.",
+        _table(("state", "meaning"), [(f"`{s}`", states[s.name]) for s in lifecycle.State]),
+        "## Transitions",
+        "What is not in this table cannot happen. *Attempt*: whether a delivery that ends this "
+        "way counts against `max_attempts`. *Outcome*: how the delivery is closed in the history.",
+        _table(("event", "from", "to", "attempt", "outcome", "note"), rows),
+        f"```mermaid\nstateDiagram-v2\n{diagram}\n```",
+        "## Outcomes",
+        f"Stored with every closed delivery. From {lifecycle.FINAL} on the message is over in "
+        "its group; smaller ones lead to another attempt.",
+        _table(
+            ("number", "outcome", "meaning"),
+            [(str(o.value), f"`{o.name.lower()}`", outcomes[o.name]) for o in lifecycle.Outcome],
+        ),
+        "## Reasons of dead letters",
+        _table(("reason", "meaning"), [(f"`{r}`", reasons[r.name]) for r in lifecycle.Reason]),
+    )
+
+
+def tree_of(root: type[Exception]) -> list[tuple[int, type[Exception]]]:
+    """Return `root` and its subclasses in the order of the source, with their depth."""
+    found = [(0, root)]
+    for child in root.__subclasses__():
+        if child.__module__ == errors.__name__:
+            found += [(depth + 1, kind) for depth, kind in tree_of(child)]
+    return found
+
+
+def _first_line(kind: type) -> str:
+    return (kind.__doc__ or "").strip().splitlines()[0]
+
+
+def render_errors() -> str:
+    """Return docs/errors.md."""
+    tree = tree_of(errors.EmbedqError)
+    drawing = "\n".join(f"{'    ' * depth}{kind.__name__}" for depth, kind in tree)
+    rows = [
+        (
+            f"`{kind.__name__}`",
+            f"`{kind.code}`",
+            "yes" if kind.retryable else "no",
+            _first_line(kind),
+            kind.hint or _ABSENT,
+        )
+        for _, kind in tree
+        if issubclass(kind, errors.EmbedqError)
+    ]
+    outcomes = [
+        (f"`{kind.__name__}`", _first_line(kind)) for _, kind in tree_of(errors.DeliveryOutcome)
+    ]
+    return _page(
+        "Errors",
+        "embedq/errors.py",
+        "Everything that embedq raises on purpose is an `EmbedqError` with a stable `code`, a "
+        "`hint` (the next step) and `details` (facts for programs). *Retryable*: the same call "
+        "is worth repeating after a pause.",
+        f"```text\n{drawing}\n```",
+        _table(("error", "code", "retryable", "when", "hint"), rows),
+        "## Not errors: what a handler raises to decide",
+        _table(("exception", "meaning"), outcomes),
+    )
+
+
+def render_limits() -> str:
+    """Return docs/limits.md."""
+    rows = []
+    for name, comment in comments_of(limits, "Limits").items():
+        unit, _, reason = comment.partition(":")
+        value = getattr(limits.LIMITS, name)
+        rows.append((f"`{name}`", _number(value), unit.strip(), reason.strip()))
+    return _page(
+        "Limits",
+        "embedq/limits.py",
+        "Beyond a limit of a message or a call there is a `LimitExceeded`, `InvalidName` or "
+        "`InvalidOption` that names it. The others are bounds of the machinery.",
+        _table(("limit", "value", "unit", "what and why"), rows),
+    )
+
+
+def _number(value: float) -> str:
+    if isinstance(value, int) and value >= limits.MIB and value % limits.MIB == 0:
+        return f"{value // limits.MIB} Mi"
+    if isinstance(value, int) and value >= limits.KIB and value % limits.KIB == 0:
+        return f"{value // limits.KIB} Ki"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.10g}"
+
+
+PAGES: Final[dict[str, Callable[[], str]]] = {
+    "lifecycle.md": render_lifecycle,
+    "errors.md": render_errors,
+    "limits.md": render_limits,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the pages, or with --check compare them; return 1 when one is stale."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing, fail if stale")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs", help="folder of the pages")
+    options = parser.parse_args(arguments)
+    stale = []
+    for name, render in PAGES.items():
+        path: Path = options.out / name
+        text = render()
+        current = path.read_text(encoding="utf-8") if path.exists() else None
+        if current == text:
+            continue
+        stale.append(name)
+        if not options.check:
+            path.write_text(text, encoding="utf-8")
+    verb = "stale" if options.check else "written"
+    for name in stale:
+        print(f"{verb}: {options.out / name}")
+    if stale and options.check:
+        print(f"fix: {FIX}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
