@@ -99,7 +99,8 @@ def _encode_text(text: str) -> bytes:
 
 def _encode_json(obj: object) -> bytes:
     try:
-        dump = _json_method(type(obj))
+        kind: type = type(obj)
+        dump = _json_method(kind)
         if dump is not None:
             return _encode_text(dump(obj))
         body = _ENCODER.encode(obj)
