@@ -1,0 +1,122 @@
+"""Theme: what is expired, and how messages, settlements and dead letters are counted."""
+
+from __future__ import annotations
+
+import pytest
+
+from embedq.storage.port import Tally
+from tests.conformance.scenario import EVERYTHING, Scenario, Theme, row
+
+
+def without_zeros(counts: dict[int, int]) -> dict[int, int]:
+    return {key: count for key, count in counts.items() if count}
+
+
+class Counts(Theme):
+    def tally(self, scene: Scenario, limit: int = 1_000) -> Tally:
+        """Add up all stretches."""
+        stored: dict[int, int] = {}
+        last: dict[int, int] = {}
+        settled: dict[int, int] = {}
+        after = 0
+        while True:
+            part = scene.store.tally(after, limit)
+            if not part.stored:
+                assert part.upto == after
+                return Tally(stored, last, without_zeros(settled), after)
+            assert part.upto > after
+            assert sum(part.stored.values()) <= limit
+            last |= part.last
+            for total, more in ((stored, part.stored), (settled, part.settled)):
+                for key, count in more.items():
+                    total[key] = total.get(key, 0) + count
+            after = part.upto
+
+    def test_an_empty_store_counts_nothing(self, scene: Scenario) -> None:
+        scene.queue_and_group()
+        assert self.tally(scene) == Tally({}, {}, {}, 0)
+        assert without_zeros(scene.store.tally_dead()) == {}
+
+    @pytest.mark.parametrize("limit", [1, 2, 3, 100])
+    def test_messages_and_settlements_are_counted_stretch_by_stretch(
+        self, scene: Scenario, limit: int
+    ) -> None:
+        queue, group, audit = scene.queue_and_groups()
+        other = scene.queue("mail")
+        elsewhere = scene.group(other)
+        seqs = scene.put(queue, 4)
+        foreign = scene.put(other, 3)
+        scene.start_and_ack(group, *seqs[:2])
+        scene.bury(group, seqs[2])
+        scene.start(audit, seqs[1])
+        scene.fail(audit, seqs[1])
+        scene.start_and_ack(elsewhere, foreign[0])
+        late = scene.group(queue, "late", floor=seqs[1])
+        assert self.tally(scene, limit) == Tally(
+            {queue: 4, other: 2},
+            {queue: seqs[-1], other: foreign[-1]},
+            {group: 3, late: 2},
+            foreign[-1],
+        )
+
+    def test_a_message_below_the_floor_is_counted_once(self, scene: Scenario) -> None:
+        queue, group, _ = scene.queue_and_groups(retain_ms=1_000)
+        seqs = scene.put(queue, 3)
+        scene.start_and_ack(group, seqs[0], seqs[2])
+        late = scene.group(queue, "late", floor=seqs[1])
+        scene.start_and_ack(late, seqs[2])
+        assert self.tally(scene).settled == {group: 2, late: 3}
+
+    def test_dead_letters_are_counted_by_queue(self, scene: Scenario) -> None:
+        queue, group, audit = scene.queue_and_groups()
+        other = scene.queue("mail")
+        elsewhere = scene.group(other)
+        scene.queue("empty")
+        (seq,), (foreign,) = scene.put(queue), scene.put(other)
+        scene.bury(group, seq)
+        scene.bury(audit, seq)
+        scene.bury(elsewhere, foreign)
+        assert without_zeros(scene.store.tally_dead()) == {queue: 2, other: 1}
+
+    def test_expired_messages_come_oldest_first(self, scene: Scenario) -> None:
+        queue, _ = scene.queue_and_group()
+        other = scene.queue("mail")
+        scene.group(other)
+        times = (7_000, 5_000, None, 9_000, 6_000)
+        seqs = scene.put_rows(queue, *[row(expires=time) for time in times])
+        foreign = scene.put_row(other, expires=5_500)
+        expired = [(seqs[1], queue), (foreign, other), (seqs[4], queue), (seqs[0], queue)]
+        assert scene.store.expired(7_000, 100) == expired
+        assert scene.store.expired(7_000, 2) == expired[:2]
+        assert scene.store.expired(6_999, 100) == expired[:3]
+        assert scene.store.expired(4_999, 100) == []
+
+    def test_a_message_expires_in_the_groups_that_still_wait(self, scene: Scenario) -> None:
+        queue, group, audit = scene.queue_and_groups()
+        seq = scene.put_row(queue, expires=5_000)
+        scene.start_and_ack(group, seq)
+        assert scene.store.expired(5_000, 100) == [(seq, queue)]
+        assert scene.store.unsettled(seq) == [audit]
+
+    def test_a_message_that_no_group_waits_for_expires_if_there_is_no_group(
+        self, scene: Scenario
+    ) -> None:
+        queue = scene.queue()
+        seq = scene.put_row(queue, expires=5_000)
+        assert scene.store.expired(5_000, 100) == [(seq, queue)]
+
+    def test_settled_messages_are_not_in_the_way_of_expired_ones(self, scene: Scenario) -> None:
+        queue, group = scene.queue_and_group(retain_ms=1_000)
+        settled = scene.put_rows(queue, *[row(expires=5_000) for _ in range(5)])
+        waiting = scene.put_row(queue, expires=6_000)
+        scene.start_and_ack(group, *settled[:4])
+        scene.bury(group, settled[4])
+        assert scene.store.expired(9_000, 3) == [(waiting, queue)]
+        assert scene.seqs(queue) == [*settled, waiting]
+
+    def test_ranges_and_counts_see_the_same_messages(self, scene: Scenario) -> None:
+        queue, group = scene.queue_and_group()
+        seqs = scene.put(queue, 30)
+        scene.start_and_ack(group, *seqs[::3])
+        assert self.tally(scene, 7).stored == {queue: 20}
+        assert len(scene.store.range(queue, 0, EVERYTHING)) == 20
