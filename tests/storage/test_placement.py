@@ -59,6 +59,12 @@ def test_a_new_database_is_private_whatever_the_umask(tmp_path, mask):
     assert placed.created
 
 
+def test_a_new_database_is_private_from_its_first_moment(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "fchmod", lambda *_: None)
+    with umask(0):
+        assert mode(prepare(tmp_path / "shop.db").path) == 0o600
+
+
 def test_wal_and_shm_inherit_the_private_mode(tmp_path):
     with umask(0):
         placed = prepare(tmp_path / "shop.db")

@@ -246,6 +246,19 @@ def test_a_disk_too_full_for_the_ballast_does_without(watched, placed, monkeypat
     assert not refused(watched)
 
 
+def test_a_ballast_whose_making_was_interrupted_does_not_count(watched, placed, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "posix_fallocate", sparse)
+        patch.setattr(os, "pwrite", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            watched.refresh()
+    watched.refresh()
+    assert occupies(placed.ballast_path, BALLAST)
+
+
 def test_a_short_write_of_the_ballast_counts_as_a_full_disk(watched, placed, monkeypatch):
     monkeypatch.setattr(os, "posix_fallocate", unsupported)
     monkeypatch.setattr(os, "pwrite", lambda *_: 1)
