@@ -17,7 +17,7 @@ from embedq.errors import InvalidOption, shown
 _UNIT_SECONDS: Final = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _NUMBER: Final = r"[0-9]{1,18}(?:\.[0-9]{1,9})?"
 _DURATION: Final = re.compile(
-    rf"(?:(?P<d>{_NUMBER})d)?(?:(?P<h>{_NUMBER})h)?(?:(?P<m>{_NUMBER})m(?!s))?"
+    rf"(?:(?P<d>{_NUMBER})d)?(?:(?P<h>{_NUMBER})h)?(?:(?P<m>{_NUMBER})m)?"
     rf"(?:(?P<s>{_NUMBER})s)?(?:(?P<ms>{_NUMBER})ms)?",
     re.ASCII,
 )

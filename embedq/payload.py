@@ -101,10 +101,8 @@ def _encode_json(obj: object) -> bytes:
     try:
         kind: type = type(obj)
         dump = _json_method(kind)
-        if dump is not None:
-            return _encode_text(dump(obj))
-        body = _ENCODER.encode(obj)
-        # msgspec writes NaN and infinity as null, and silence would change the body.
+        body = _ENCODER.encode(obj) if dump is None else _encode_text(dump(obj))
+        # msgspec and pydantic write NaN and infinity as null, and silence would change the body.
         altered = b"null" in body and _has_non_finite(obj)
     except _BAD_DATA as error:
         raise _not_encodable(obj, error) from error
@@ -134,9 +132,16 @@ def _to_builtins(obj: object) -> object:
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=_to_builtins)
 
 
+def _to_probe(obj: object) -> object:
+    # "python" keeps the numbers as they are; values without a number in them do not matter.
+    dump = getattr(type(obj), "model_dump", None)
+    plain: object = None if dump is None else dump(obj, mode="python")
+    return plain
+
+
 def _has_non_finite(obj: object) -> bool:
     try:
-        probe = msgspec.msgpack.encode(obj, enc_hook=_to_builtins)
+        probe = msgspec.msgpack.encode(obj, enc_hook=_to_probe)
     except OverflowError:
         # Integers beyond 64 bits are fine in JSON; only the long way can tell about the rest.
         return _walk_finds_non_finite(obj)
@@ -145,7 +150,7 @@ def _has_non_finite(obj: object) -> bool:
 
 
 def _walk_finds_non_finite(obj: object) -> bool:
-    pending = [msgspec.to_builtins(obj, enc_hook=_to_builtins)]
+    pending = [msgspec.to_builtins(obj, enc_hook=_to_probe)]
     while pending:
         value = pending.pop()
         if isinstance(value, float):
@@ -171,7 +176,7 @@ def _decode_text(body: bytes) -> str:
 def _text_as(text: str, body: bytes, wanted: object) -> object:
     # An enum, a number, a date: their text is no JSON, so the direct way comes first.
     try:
-        return msgspec.convert(text, wanted, strict=False, dec_hook=_from_builtins)
+        return msgspec.convert(text, wanted, dec_hook=_from_builtins)
     except _BAD_DATA:
         return _decode_json(body, wanted)
 

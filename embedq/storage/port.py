@@ -10,7 +10,7 @@ come from any thread. All times are integer milliseconds of wall clock; `seq` is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -87,7 +87,10 @@ class Touched(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """What the ready index must know of a waiting message that is not plain and fresh."""
+    """What the ready index must know of a waiting message that is not plain and fresh.
+
+    `due` is its own time until the first delivery, afterwards that of the retry.
+    """
 
     seq: int
     priority: int
@@ -220,9 +223,10 @@ class Again(NamedTuple):
 class Start(Op):
     """Open deliveries: `fresh` ones with attempt 1, `again` with theirs.
 
-    The n-th (fresh first) gets counter `counter` + n. An earlier delivery of an `again` message
-    that is still open is closed as crashed; its retry time is cleared. Starting the same attempt
-    once more replaces its row.
+    The first one (fresh first) gets counter `counter`, the next `counter` + 1 and so on. The
+    caller starts only messages that are there and not settled. An earlier delivery of an `again`
+    message that is still open is closed as crashed; its retry time is cleared. Starting the same
+    attempt once more replaces its row.
     """
 
     __slots__ = ("again", "counter", "fresh", "group", "session", "started")
@@ -262,7 +266,10 @@ class Ack(Op):
 
 @dataclass(slots=True)
 class Fail(Op):
-    """Close an open delivery without settling: the message may be tried again from `due` on."""
+    """Close an open delivery without settling: the message may be tried again from `due` on.
+
+    Changes nothing if this attempt is not open.
+    """
 
     group: int
     seq: int
@@ -275,7 +282,10 @@ class Fail(Op):
 
 @dataclass(slots=True)
 class Release(Op):
-    """Give deliveries back as if they had never started: (seq, attempt) each."""
+    """Give open deliveries back as if they had never started: (seq, attempt) each.
+
+    The retry time of an attempt before it has been cleared by its start: the message is ready.
+    """
 
     group: int
     deliveries: list[tuple[int, int]]
@@ -283,7 +293,7 @@ class Release(Op):
 
 @dataclass(slots=True)
 class Bury(Op):
-    """Move a message to the group's dead letters, with all its attempts, and settle it.
+    """Move a message to the group's dead letters, with its newest attempts, and settle it.
 
     An open delivery counts as the last attempt, with `outcome` and `error`; messages without one
     can be buried too. If the message stays for others, the group's settlement is the delivery's
@@ -360,7 +370,10 @@ class DeclareGroup(Op):
 
 @dataclass(slots=True)
 class RemoveGroup(Op):
-    """Forget a group. Its dead letters stay. `Collect` then removes what only it waited for."""
+    """Forget a group and its deliveries. Its dead letters stay, and its id is not used again.
+
+    `Collect` then removes what only it waited for.
+    """
 
     group: int
 
@@ -399,9 +412,10 @@ class Collect(Op):
 class Retire(Op):
     """Remove retained messages whose closing in `group` lies after `after`, before `cutoff`.
 
-    Looks at `limit` deliveries in closing order; a message that another group still waits for
-    stays (its own closing there comes later). Out: `removed` messages, `reached`: the closing
-    number looked at last (None: nothing more to do).
+    `cutoff` is a time: the first closing that ended then or later stops it. Looks at `limit`
+    deliveries in closing order, and at all that one commit closed or at none of them; a message
+    that another group still waits for stays (its own closing there comes later). Out: `removed`
+    messages, `reached`: the closing number looked at last (None: nothing more to do).
     """
 
     group: int
@@ -414,7 +428,7 @@ class Retire(Op):
 
 @dataclass(slots=True)
 class Forget(Op):
-    """Remove dedup keys that ended before `now`, at most `limit`. Out: `removed`."""
+    """Remove dedup keys that ended at `now` or before, at most `limit`. Out: `removed`."""
 
     now: int
     limit: int
@@ -471,6 +485,7 @@ class Tally(NamedTuple):
     last: dict[int, int]
     settled: dict[int, int]
     upto: int
+    dead: dict[int, int]  # by queue; empty for a mere stretch
 
 
 @runtime_checkable
@@ -487,7 +502,7 @@ class Store(Protocol):
     last_seq: int  # of the last committed put, or a bound from earlier epochs
 
     def catalogue(self) -> tuple[list[QueueRow], list[GroupRow]]:
-        """Return all queues and groups."""
+        """Return all queues and groups, with the counts that were saved last."""
         ...
 
     def commit(self, batch: Sequence[Op]) -> None:
@@ -530,7 +545,10 @@ class Store(Protocol):
         ...
 
     def expired(self, now: int, limit: int) -> list[tuple[int, int]]:
-        """Return (seq, queue) of messages whose time is over, oldest first."""
+        """Return (seq, queue) of messages whose time is over, oldest first.
+
+        Without those that every group has settled: retained ones would be in the way for ever.
+        """
         ...
 
     def unsettled(self, seq: int) -> list[int]:
@@ -559,6 +577,21 @@ class Store(Protocol):
 
     def tally_dead(self) -> dict[int, int]:
         """Return {queue: dead letters}."""
+        ...
+
+    def begin_tally(self) -> Callable[[], Tally]:
+        """Fix this moment; the function returned counts everything as it is now. Needs the lock.
+
+        The function itself must not be called with the lock held: it may take seconds.
+        """
+        ...
+
+    def look_around(self) -> None:
+        """See whether the disk has room and the file is still there. Called once a second."""
+        ...
+
+    def rest(self, pages: int) -> None:
+        """Tidy up while nobody waits: checkpoint, give up to `pages` back. Needs the lock."""
         ...
 
     def session_names(self, ids: Iterable[int]) -> dict[int, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from typing import TypeVar
 
 from embedq.errors import GroupNotFound, StorageError
@@ -155,6 +156,22 @@ class Questions:
     def tally_dead(self) -> dict[int, int]:
         """See the port."""
         return self.read(lambda db: dict(db.execute(sql.DEAD_COUNTS).fetchall()))
+
+    def begin_tally(self) -> Callable[[], Tally]:
+        """See the port. The snapshot pins the log while it is being counted."""
+        groups = list(self._applier.catalogue.groups.values())
+        snapshot = self._readers.snapshot()
+
+        def count() -> Tally:
+            with closing(snapshot):
+                try:
+                    tally = reads.tally(snapshot, groups, 0, reads.EVERYTHING)
+                    dead = dict(snapshot.execute(sql.DEAD_COUNTS).fetchall())
+                except sqlite3.Error as error:
+                    raise self._meaning(error) from error
+            return tally._replace(dead=dead)
+
+        return count
 
     def session_names(self, ids: Iterable[int]) -> dict[int, str]:
         """See the port."""

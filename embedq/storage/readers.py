@@ -48,6 +48,13 @@ class Readers:
             self._idle.append(connection)
         return answer
 
+    def snapshot(self) -> sqlite3.Connection:
+        """Return a connection of the caller's own that sees this moment until it is closed."""
+        connection = open_reader(self._path)
+        connection.execute("BEGIN")
+        connection.execute("SELECT count(*) FROM meta").fetchone()  # BEGIN alone fixes nothing
+        return connection
+
     def close(self) -> None:
         """Close what is idle now, and the others as they come back."""
         self._closed = True

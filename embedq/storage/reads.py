@@ -30,6 +30,9 @@ from embedq.storage.port import (
 #: How many seqs one snapshot may look at; about 50 ms for a queue with few rows among many.
 SPAN = 200_000
 
+#: A limit that no table reaches.
+EVERYTHING = 1 << 62
+
 _FINAL = 10
 
 Latest = dict[int, Touched]
@@ -40,7 +43,7 @@ def _latest(rows: Iterable[tuple[int, ...]]) -> tuple[Latest, set[int]]:
     latest: Latest = {}
     settled: set[int] = set()
     for seq, attempt, crashes, epoch, counter, ended, outcome, due in rows:
-        if outcome is not None and outcome >= _FINAL:
+        if (outcome or 0) >= _FINAL:
             settled.add(seq)
         latest[seq] = Touched(seq, attempt, crashes, epoch, counter, ended is None, due)
     return latest, settled
@@ -203,7 +206,7 @@ def tally(
     """Answer `Store.tally`."""
     upto: int | None = connection.execute(sql.STRETCH, (after, limit)).fetchone()[0]
     if upto is None:
-        return Tally({}, {}, {}, after)
+        return Tally({}, {}, {}, after, {})
     stored: dict[int, int] = {}
     last: dict[int, int] = {}
     for queue, count, highest in connection.execute(sql.TALLY_QUEUES, (after, upto)):
@@ -217,7 +220,7 @@ def tally(
             ).fetchone()[0]
             if below:
                 settled[group.id] = settled.get(group.id, 0) + below
-    return Tally(stored, last, settled, upto)
+    return Tally(stored, last, settled, upto, {})
 
 
 def catalogue(

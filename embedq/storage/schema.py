@@ -38,7 +38,7 @@ CREATE TABLE queue (
 );
 
 CREATE TABLE consumer_group (
-  id      INTEGER PRIMARY KEY,
+  id      INTEGER PRIMARY KEY AUTOINCREMENT,
   queue   INTEGER NOT NULL,
   name    TEXT NOT NULL,
   floor   INTEGER NOT NULL,    -- messages up to this seq are settled for the group
@@ -88,7 +88,7 @@ CREATE INDEX delivery_due    ON delivery (grp, due, seq) WHERE due IS NOT NULL;
 CREATE INDEX delivery_closed ON delivery (grp, closed)   WHERE closed IS NOT NULL;
 
 CREATE TABLE dead (
-  id           INTEGER PRIMARY KEY,        -- order of dying
+  id           INTEGER PRIMARY KEY AUTOINCREMENT,   -- order of dying
   seq          INTEGER NOT NULL,
   grp          INTEGER NOT NULL,
   queue        INTEGER NOT NULL,

@@ -186,12 +186,11 @@ class SqliteStore(Questions):
         acks: dict[tuple[int, int], list[Ack]] = {}
         pages = 2
         for op in batch:
-            kind = type(op)
-            if kind is PutPlain:
-                pages += self._put_plain(op, singles)  # type: ignore[arg-type]
-            elif kind is Ack:
-                acks.setdefault((op.group, op.ended), []).append(op)  # type: ignore[attr-defined]
-                pages += 1 + (len(op.seqs) >> 2)  # type: ignore[attr-defined]
+            if isinstance(op, PutPlain):
+                pages += self._put_plain(op, singles)
+            elif isinstance(op, Ack):
+                acks.setdefault((op.group, op.ended), []).append(op)
+                pages += 1 + (len(op.seqs) >> 2)
             else:
                 applier.apply(op)
                 pages += 2
@@ -199,7 +198,7 @@ class SqliteStore(Questions):
             execute(sql.insert_singles(size), singles[6 * start : 6 * (start + size)])
         for same in acks.values():
             applier.ack(same)
-        exact = any(type(op) is Save and op.exact for op in batch)  # type: ignore[attr-defined]
+        exact = any(isinstance(op, Save) and op.exact for op in batch)
         if exact:
             self._set_meta("clean", 1)
             self._set_meta("seq_reserved", self.last_seq)
@@ -313,24 +312,31 @@ class SqliteStore(Questions):
                 self.stop(what)
             return False
 
-    def vacuum(self, pages: int) -> int:
-        """Give free pages back to the file system; return how many are left. Needs the lock."""
+    def rest(self, pages: int) -> None:
+        """See the port."""
         if self._stopped is not None:
-            return 0
-        free: int = self._execute("PRAGMA freelist_count").fetchone()[0]
-        if free:
-            # execute() would free one page: the module steps such a statement only once.
-            self.connection.executescript(f"PRAGMA incremental_vacuum({pages})")
-            self._wal.written += min(free, pages)
-        return max(0, free - pages)
+            return
+        if self._wal.written:
+            self.checkpoint()
+        try:
+            free: int = self._execute("PRAGMA freelist_count").fetchone()[0]
+            if free:
+                # execute() would free one page: the module steps such a statement only once.
+                self.connection.executescript(f"PRAGMA incremental_vacuum({pages})")
+                self._wal.written += min(free, pages)
+        except sqlite3.Error as error:
+            self._fail(error, ())
 
     @property
     def wal(self) -> WalHealth:
         """What is known of the write-ahead log."""
         return self._wal.health
 
-    def check_file(self) -> None:
-        """Stop if the file was removed or replaced under us, or the lock file was."""
+    def look_around(self) -> None:
+        """See the port: stop if the file, or the lock file, was removed or replaced."""
+        if self._stopped is not None:
+            return
+        self.space.refresh()
         try:
             check_still_there(self.placement)
             self._owner.confirm()

@@ -241,7 +241,9 @@ DELIVERIES_OF = f"SELECT {DELIVERY_COLUMNS} FROM delivery WHERE seq=? AND grp=? 
 OPEN_DELIVERIES = "SELECT seq,counter FROM delivery WHERE grp=? AND epoch=? AND ended IS NULL"
 #: Uses msg_expires.
 EXPIRED = (
-    "SELECT seq,queue FROM msg WHERE expires IS NOT NULL AND expires<=? ORDER BY expires LIMIT ?"
+    "SELECT seq,queue FROM msg WHERE expires IS NOT NULL AND expires<=? "
+    f"AND ({_UNSETTLED} OR NOT EXISTS (SELECT 1 FROM consumer_group g WHERE g.queue=msg.queue)) "
+    "ORDER BY expires,seq LIMIT ?"
 )
 UNSETTLED_GROUPS = (
     "SELECT g.id FROM msg JOIN consumer_group g ON g.queue=msg.queue AND g.floor<msg.seq "
