@@ -6,7 +6,7 @@ Does not know: files, durability; the rules themselves are in memory_ops and mem
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Self
 
@@ -51,13 +51,14 @@ class MemoryStore:
             raise InvalidOption(f"key has {len(key)} bytes instead of {KEY_BYTES}", argument="key")
         self.clock: Clock = SystemClock() if clock is None else clock
         self._failure: BaseException | None = None
-        self._begin(State(key, epoch=1))
+        self._begin(State(key, epoch=1, exact=True))
 
     def _begin(self, state: State) -> None:
         self.key = state.key
         self.epoch = state.epoch
         self.clean = state.exact
         self.last_seq = state.last_seq
+        state.exact = False  # of this epoch: nobody has saved yet
         self._state = state
         self._closed = False
 
@@ -76,31 +77,35 @@ class MemoryStore:
 
     def _exact_counts(self) -> Save:
         queues, groups = self.catalogue()
-        counts, dead = self.tally(0, len(self._state.messages)), self.tally_dead()
+        counts = self.begin_tally()()
         return Save(
             [
-                (row.id, counts.stored.get(row.id, 0), dead.get(row.id, 0), self.last_seq)
+                (row.id, counts.stored.get(row.id, 0), counts.dead.get(row.id, 0), self.last_seq)
                 for row in queues
             ],
             [(g.id, g.floor, counts.settled.get(g.id, 0)) for g in groups],
             exact=True,
         )
 
-    def reopen(self, *, last_seq: int = 0) -> Self:
+    def reopen(self) -> Self:
         """Return a store with the same content in the next epoch; this one is closed.
 
         Without a close before, it is what follows a crash: the counts are not trusted (`clean`)
-        unless they were saved by the last commit. `last_seq` skips numbers, as a store may that
-        reserves them in blocks.
+        unless they were saved by the last commit.
         """
         self.close(clean=False)
         state = self._state.copy()
         state.epoch += 1
         state.commits = 0
-        state.last_seq = max(state.last_seq, last_seq)
         store = type(self)(self.clock, key=self.key)
         store._begin(state)  # noqa: SLF001  # one of us
         return store
+
+    def skip_to(self, last_seq: int) -> None:
+        """Give no seq up to `last_seq` to anything, like a store that reserves them in blocks."""
+        state = self._open_state().copy()
+        self.last_seq = state.last_seq = max(state.last_seq, last_seq)
+        self._state = state
 
     # --------------------------------------------------------------------------- writing
 
@@ -122,7 +127,13 @@ class MemoryStore:
         self.last_seq = draft.last_seq
 
     def after_commit(self) -> None:
-        """Do nothing: there is nothing to check-point."""
+        """Do nothing: there is no log to move."""
+
+    def look_around(self) -> None:
+        """Do nothing: there is neither a disk nor a file."""
+
+    def rest(self, pages: int) -> None:
+        """Do nothing: memory is tidy, whatever number of `pages` is asked for."""
 
     def settle_interrupted(self) -> None:
         """Do nothing: an interrupted commit never swapped its copy in."""
@@ -251,25 +262,37 @@ class MemoryStore:
 
     def tally(self, after: int, limit: int) -> Tally:
         """Count the next `limit` messages after a seq."""
+        return _tally(self._open_state(), after, limit)
+
+    def begin_tally(self) -> Callable[[], Tally]:
+        """Fix this moment; the function returned counts everything as it is now."""
         state = self._open_state()
-        counts = Tally({}, {}, {}, after)
-        for message in [m for m in state.messages.values() if m.seq > after][:limit]:
-            counts = counts._replace(upto=message.seq)
-            counts.stored[message.queue] = counts.stored.get(message.queue, 0) + 1
-            counts.last[message.queue] = message.seq
-            for group in state.groups_of(message.queue):
-                if state.is_settled(group, message.seq):
-                    counts.settled[group.id] = counts.settled.get(group.id, 0) + 1
-        return counts
+        return lambda: _tally(state, 0, len(state.messages))._replace(dead=_tally_dead(state))
 
     def tally_dead(self) -> dict[int, int]:
         """Return {queue: dead letters}."""
-        counts: dict[int, int] = {}
-        for letter in self._open_state().dead.values():
-            counts[letter.queue] = counts.get(letter.queue, 0) + 1
-        return counts
+        return _tally_dead(self._open_state())
 
     def session_names(self, ids: Iterable[int]) -> dict[int, str]:
         """Return the names of sessions."""
         sessions = self._open_state().sessions
         return {id_: sessions[id_] for id_ in ids if id_ in sessions}
+
+
+def _tally(state: State, after: int, limit: int) -> Tally:
+    counts = Tally({}, {}, {}, after, {})
+    for message in [m for m in state.messages.values() if m.seq > after][:limit]:
+        counts = counts._replace(upto=message.seq)
+        counts.stored[message.queue] = counts.stored.get(message.queue, 0) + 1
+        counts.last[message.queue] = message.seq
+        for group in state.groups_of(message.queue):
+            if state.is_settled(group, message.seq):
+                counts.settled[group.id] = counts.settled.get(group.id, 0) + 1
+    return counts
+
+
+def _tally_dead(state: State) -> dict[int, int]:
+    counts: dict[int, int] = {}
+    for letter in state.dead.values():
+        counts[letter.queue] = counts.get(letter.queue, 0) + 1
+    return counts

@@ -31,7 +31,7 @@ class State:
 
     key: bytes
     epoch: int
-    exact: bool = True  # nothing happened since the counts were saved
+    exact: bool = False  # nothing happened since the counts were saved
     commits: int = 0  # within the epoch
     last_seq: int = 0
     last_id: int = 0  # of queues, groups, sessions and dead letters alike: none is ever reused

@@ -114,12 +114,12 @@ class SqliteStore(Questions):
         get, put = self._meta, self._set_meta
         self._execute(sql.BEGIN)
         key = get("store_key")
+        self.clean = key is None or bool(get("clean"))
         if key is None:
             key = new_store_key()
             put("store_key", key)
         self.key: bytes = key
         self.epoch: int = (get("epoch") or 0) + 1
-        self.clean = bool(get("clean"))
         self.last_seq: int = get("seq_reserved") or 0
         put("epoch", self.epoch)
         put("clean", 0)

@@ -1,0 +1,151 @@
+"""Rarer tasks for the writer: new groups, interrupted claims, saving counts, expiry, retention.
+
+Knows: what these commit and what memory looks like afterwards.
+Does not know: when they are due (upkeep.py), SQL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from embedq.broker.leases import Lease
+from embedq.broker.moves import Claim, Releases
+from embedq.broker.state import GroupState, QueueState
+from embedq.lifecycle import Outcome, Reason
+from embedq.storage.port import Bury, Cancel, DeclareGroup, Op, Retire, Save
+from embedq.storage.writer import Task
+
+if TYPE_CHECKING:
+    from embedq.broker.engine import Engine
+
+
+class NewGroup(Task):
+    """Create a consumer group, unless somebody else just did."""
+
+    __slots__ = ("_engine", "_op", "_queue")
+
+    def __init__(self, engine: Engine, queue: QueueState, name: str, start: str) -> None:
+        super().__init__(64)
+        self._engine = engine
+        self._queue = queue
+        at_end = start == "end" or (start == "auto" and bool(queue.groups))
+        self._op = DeclareGroup(queue.id, name, -1 if at_end else 0)
+
+    def prepare(self) -> Sequence[Op]:
+        """Fix the end of the queue: under the lock nothing can be put in between."""
+        if self._op.floor:
+            self._op.floor = self._engine.store.last_seq
+        return (self._op,)
+
+    def apply(self) -> None:
+        """Add the group to its queue."""
+        row = self._op.row
+        queue = self._queue
+        if row is not None and all(known.id != row.id for known in queue.groups):
+            head_max = self._engine.limits.head_max
+            queue.groups.append(GroupState(row, queue, self._engine.store, head_max))
+
+
+class Abandoned(Releases):
+    """Release what a claim got whose caller was interrupted."""
+
+    __slots__ = ("_claim",)
+
+    def __init__(self, engine: Engine, group: GroupState, claim: Claim) -> None:
+        super().__init__(engine, group, ())
+        self._claim = claim
+
+    def prepare(self) -> Sequence[Op]:
+        """Look at the claim only now: it may have been waiting for the writer."""
+        self._leases: Sequence[Lease] = self._claim.leases
+        return super().prepare()
+
+
+class SaveCounts(Task):
+    """Write counts, bounds and floors, so that the next opening need not look for them."""
+
+    __slots__ = ("_engine", "_exact", "_op")
+
+    def __init__(self, engine: Engine, *, exact: bool) -> None:
+        super().__init__(64)
+        self._engine = engine
+        self._exact = exact
+
+    def prepare(self) -> Sequence[Op]:
+        """Take the counts as they are now."""
+        queues = []
+        groups = []
+        for queue in self._engine.queues.values():
+            queues.append((queue.id, queue.stored, queue.dead, queue.last))
+            for group in queue.groups:
+                lowest = min(group.leases, default=None)
+                floor = group.index.floor(queue.last, lowest)
+                groups.append((group.id, max(group.floor, floor or 0), group.settled))
+        self._op = Save(queues, groups, self._exact)
+        return (self._op,)
+
+    def apply(self) -> None:
+        """Remember the floors."""
+        floors = {id_: floor for id_, floor, _ in self._op.groups}
+        for group in self._engine.groups():
+            group.floor = max(group.floor, floors.get(group.id, 0))
+
+
+class Expire(Task):
+    """Dead-letter a message whose time is over, in every group that waits for it."""
+
+    __slots__ = ("_cancel", "_engine", "_ops", "_queue", "_seq")
+
+    def __init__(self, engine: Engine, queue: QueueState, seq: int) -> None:
+        super().__init__(64)
+        self._engine = engine
+        self._queue = queue
+        self._seq = seq
+
+    def prepare(self) -> Sequence[Op]:
+        """See who waits for it. Where it is leased the consumer may still finish."""
+        now = self._engine.now_ms()
+        waiting = set(self._engine.store.unsettled(self._seq))
+        self._cancel = Cancel(self._queue.id, [self._seq])
+        self._ops: list[tuple[GroupState, Bury]] = []
+        if not self._queue.groups:
+            return (self._cancel,)  # nobody has ever asked for it
+        for group in self._queue.groups:
+            if group.id in waiting and self._seq not in group.leases:
+                bury = Bury(group.id, self._seq, now, Reason.EXPIRED, "its time to live is over")
+                bury.moved_by = "host"
+                bury.outcome = Outcome.EXPIRED
+                self._ops.append((group, bury))
+        return [bury for _, bury in self._ops]
+
+    def apply(self) -> None:
+        """Count."""
+        self._queue.stored -= len(self._cancel.removed)
+        for group, bury in self._ops:
+            entry = group.index.entries.get(self._seq)
+            self._engine.buried(group, bury, None if entry is None else entry.key)
+
+
+class RetireHistory(Task):
+    """Remove messages of a group's queue whose retention is over."""
+
+    __slots__ = ("_engine", "_group", "op")
+
+    def __init__(self, engine: Engine, group: GroupState, limit: int) -> None:
+        super().__init__(64)
+        self._engine = engine
+        self._group = group
+        retain = group.queue.policy.retain_ms or 0
+        self.op = Retire(group.id, engine.now_ms() - retain, group.retired, limit)
+
+    def prepare(self) -> Sequence[Op]:
+        """Return the operation."""
+        return (self.op,)
+
+    def apply(self) -> None:
+        """Count, and go on from there next time."""
+        if self.op.removed:
+            self._group.queue.removed(self.op.removed)
+        if self.op.reached is not None:
+            self._group.retired = self.op.reached

@@ -1,0 +1,476 @@
+"""The engine: put, claim, settle, and everything a broker is made of, on one store.
+
+Knows: queues, groups, ready indexes, leases; that memory follows what was committed.
+Does not know: consumers, handlers, processes, sockets, how bodies are made.
+
+This is the host's core. Every method is safe to call from any thread, and blocks until what it
+did is durable. Promises P1 to P7 are kept here and below (docs/promises.md).
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterable, Sequence
+from typing import Self
+
+import msgspec
+
+from embedq.broker import changes, moves, supply
+from embedq.broker.leases import Deadlines, Lease
+from embedq.broker.state import GroupState, QueueState
+from embedq.broker.upkeep import Upkeep
+from embedq.clock import Clock, SystemClock, parse_duration
+from embedq.errors import (
+    ForkedBroker,
+    GroupNotFound,
+    InvalidOption,
+    LimitExceeded,
+    QueueNotFound,
+    StaleLease,
+)
+from embedq.ids import MessageIds
+from embedq.lifecycle import Outcome, Reason
+from embedq.limits import LIMITS, Limits
+from embedq.message import Draft, ErrorInfo, Receipt
+from embedq.names import check_group_name, check_queue_name
+from embedq.policy import QueuePolicy
+from embedq.storage.fork import on_fork
+from embedq.storage.port import (
+    Bury,
+    DeclareQueue,
+    OpenSession,
+    Pause,
+    PutPlain,
+    Row,
+    Store,
+    Stored,
+)
+from embedq.storage.writer import Writer
+
+_encode_headers = msgspec.msgpack.Encoder().encode
+
+
+class Engine:
+    """The broker's core on one store. Takes the store over: `close` closes it.
+
+    `head_max` bounds the seqs held in memory for each group and priority, `load_chunk` how many
+    are read at once.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock: Clock | None = None,
+        limits: Limits = LIMITS,
+        session: str | None = None,
+    ) -> None:
+        self.store = store
+        self.limits = limits
+        self.clock = clock or SystemClock()
+        self.monotonic = self.clock.monotonic
+        self._time = self.clock.time
+        self.load_chunk = limits.load_chunk
+        self.deadlines = Deadlines()
+        self.ids = MessageIds(store.key)
+        self.counts_exact = store.clean
+        self._counter = 0
+        self._closed = False
+        self.writer = Writer(
+            store, self, most=limits.group_max_ops, most_bytes=limits.group_max_bytes
+        )
+        self.queues: dict[str, QueueState] = {}
+        self._read_catalogue()
+        name = session or f"host-{os.getpid()}"
+        opened = OpenSession(name, self.now_ms())
+        self.writer.run(moves.Change([opened]))
+        self.session = opened.id
+        self.upkeep = Upkeep(self)
+        on_fork(self)
+
+    def _read_catalogue(self) -> None:
+        queues, groups = self.store.catalogue()
+        by_id: dict[int, QueueState] = {}
+        for row in queues:
+            by_id[row.id] = self.queues[row.name] = QueueState(row)
+        for group in groups:
+            queue = by_id[group.queue]
+            queue.groups.append(GroupState(group, queue, self.store, self.limits.head_max))
+
+    # ------------------------------------------------------------------------- small things
+
+    def now_ms(self) -> int:
+        """Return the wall clock in milliseconds."""
+        return int(self._time() * 1000)
+
+    def next_counter(self, count: int) -> int:
+        """Reserve fencing tokens; return the first. The lock is held."""
+        first = self._counter + 1
+        self._counter += count
+        return first
+
+    def groups(self) -> Iterable[GroupState]:
+        """Go through the groups of all queues."""
+        for queue in self.queues.values():
+            yield from queue.groups
+
+    def forked_in_child(self) -> None:
+        """Refuse everything in a child made by fork: the file has one host, the parent."""
+        self.writer.refuse(
+            ForkedBroker("this broker belongs to the parent process; the fork cannot use it")
+        )
+
+    # --------------------------------------------------------------------- queues and groups
+
+    def queue(self, name: str, policy: QueuePolicy | None = None) -> QueueState:
+        """Return a queue, creating it if need be; a policy given replaces the stored one.
+
+        Raises InvalidName, or what the store raises.
+        """
+        known = self.queues.get(name)
+        if known is not None and (policy is None or policy == known.policy):
+            return known
+        check_queue_name(name)
+        declare = DeclareQueue(name, policy or QueuePolicy())
+
+        def then() -> None:
+            row = declare.row
+            assert row is not None  # noqa: S101  # set by the commit
+            state = self.queues.get(name)
+            if state is None:
+                self.queues[name] = QueueState(row)
+            else:
+                state.policy = row.policy
+
+        self.writer.run(moves.Change([declare], then))
+        return self.queues[name]
+
+    def existing_queue(self, name: str) -> QueueState:
+        """Return a queue that exists. Raises QueueNotFound."""
+        try:
+            return self.queues[name]
+        except KeyError:
+            raise QueueNotFound(f"there is no queue {name!r}") from None
+
+    def group(self, queue: QueueState, name: str = "default", start: str = "auto") -> GroupState:
+        """Return a consumer group, creating it if need be.
+
+        `start` says where a new one begins: "beginning", "end", or "auto": the first group of a
+        queue at the beginning, later ones at the end.
+        """
+        for known in queue.groups:
+            if known.name == name:
+                return known
+        check_group_name(name)
+        if start not in {"auto", "beginning", "end"}:
+            raise InvalidOption(
+                f"start={start!r}: a group starts at 'beginning', 'end' or 'auto'",
+                argument="start",
+            )
+        self.writer.run(changes.NewGroup(self, queue, name, start))
+        return self.existing_group(queue, name)
+
+    def existing_group(self, queue: QueueState, name: str) -> GroupState:
+        """Return a group that exists. Raises GroupNotFound."""
+        for known in queue.groups:
+            if known.name == name:
+                return known
+        raise GroupNotFound(f"queue {queue.name!r} has no group {name!r}")
+
+    def pause(self, queue: QueueState, *, paused: bool = True) -> None:
+        """Stop handing out messages of a queue, or go on; survives restarts."""
+
+        def then() -> None:
+            queue.paused = paused
+
+        self.writer.run(moves.Change([Pause(queue.id, paused)], then))
+
+    # ------------------------------------------------------------------------------- put
+
+    def put(self, queue: QueueState, body: bytes, kind: int = 0) -> int:
+        """Store one message that has nothing but a body; return its seq once it is durable.
+
+        Raises LimitExceeded, StoreFull, StoreBusy, StoreFailed.
+        """
+        if len(body) > self.limits.body_bytes:
+            raise _too_large(queue, len(body), self.limits)
+        op = PutPlain(queue.id, int(self._time() * 1000), kind, [zlib.crc32(body), body], 1)
+        self.writer.put(op, queue.put_applied)
+        return op.first
+
+    def put_many(self, queue: QueueState, bodies: Sequence[bytes], kind: int = 0) -> range:
+        """Store messages in one transaction, in this order; return their seqs."""
+        count = len(bodies)
+        if not count:
+            return range(0)
+        if count > self.limits.batch_messages:
+            raise LimitExceeded(
+                f"queue {queue.name!r}: {count} messages in one put are more than "
+                f"batch_messages={self.limits.batch_messages}"
+            )
+        largest = max(map(len, bodies))
+        if largest > self.limits.body_bytes:
+            raise _too_large(queue, largest, self.limits)
+        items: list[int | bytes] = [0] * (2 * count)
+        items[::2] = map(zlib.crc32, bodies)
+        items[1::2] = bodies
+        op = PutPlain(queue.id, self.now_ms(), kind, items, count)
+        self.writer.put(op, queue.put_applied)
+        return range(op.first, op.first + count)
+
+    def put_drafts(self, queue: QueueState, drafts: Sequence[Draft]) -> list[Receipt]:
+        """Store messages of any kind in one transaction, in this order.
+
+        A draft with a dedup key that is known in the queue is not stored again: its receipt names
+        the earlier message.
+        """
+        now = self.now_ms()
+        rows = [_row(draft, now) for draft in drafts]
+        task = moves.PutMessages(self, queue, rows, now)
+        self.writer.run(task)
+        stored = set(task.op.stored)
+        return [
+            Receipt(self.ids, seq, position not in stored)
+            for position, seq in enumerate(task.op.seqs)
+        ]
+
+    # ----------------------------------------------------------------------------- claim
+
+    def claim(
+        self,
+        group: GroupState,
+        most: int = 1,
+        lease_s: float | None = None,
+        session: int | None = None,
+    ) -> list[Lease]:
+        """Lease up to `most` of the next messages, without waiting for any to come.
+
+        The attempt is on disk before this returns. Expired messages and those that do not match
+        their checksum are dead-lettered on the way. An empty list: nothing is ready.
+        """
+        seconds = group.queue.policy.lease_ms / 1000 if lease_s is None else lease_s
+        while True:
+            task = moves.Claim(self, group, most, seconds, session or self.session)
+            try:
+                self.writer.run(task)
+                leases = self._with_messages(task.leases)
+            except BaseException:
+                self._abandon(group, task)
+                raise
+            if leases:
+                return leases
+            if task.hungry is not None:
+                supply.feed(self, group, task.hungry)
+            elif not task.found:
+                return []
+
+    def _with_messages(self, leases: list[Lease]) -> list[Lease]:
+        """Read and check the messages of leases; settle those that cannot be delivered."""
+        if not leases:
+            return leases
+        found = {m.seq: m for m in self.store.messages([lease.seq for lease in leases])}
+        now = self.now_ms()
+        good = []
+        for lease in leases:
+            message = found.get(lease.seq)
+            if message is None:
+                self.release([lease])  # cancelled meanwhile
+            elif message.crc != checksum(message.headers, message.body):
+                self._bury(lease, Reason.CORRUPT, "the stored checksum does not match the body")
+            elif message.expires is not None and message.expires <= now:
+                self._bury(lease, Reason.EXPIRED, f"expired at {message.expires} ms")
+            else:
+                lease.message = message
+                lease.priority = message.priority
+                lease.max_attempts = message.max_attempts
+                good.append(lease)
+        return good
+
+    def _bury(self, lease: Lease, reason: Reason, detail: str) -> None:
+        self.writer.run(moves.Rejections(self, lease.group, [lease], reason, detail, "host"))
+
+    def _abandon(self, group: GroupState, claim: moves.Claim) -> None:
+        """The claim's caller was interrupted: nobody will ever settle what it got."""
+        self.writer.send(changes.Abandoned(self, group, claim))
+
+    # ---------------------------------------------------------------------------- settle
+
+    def ack(self, *leases: Lease) -> None:
+        """Settle deliveries as done: the messages are not delivered to their groups again.
+
+        Raises StaleLease if some no longer count; the others are settled all the same.
+        """
+        self._settle(moves.Acks, leases)
+
+    def release(self, leases: Sequence[Lease]) -> None:
+        """Give deliveries back: ready again at their old places, no attempt counted."""
+        self._settle(moves.Releases, leases)
+
+    def _settle(self, kind: type[moves.Acks | moves.Releases], leases: Sequence[Lease]) -> None:
+        if not leases:
+            return
+        group = leases[0].group
+        if any(lease.group is not group for lease in leases):
+            for member in {lease.group.id: lease.group for lease in leases}.values():
+                self._settle(kind, [lease for lease in leases if lease.group is member])
+            return
+        task = kind(self, group, leases)
+        self.writer.run(task)
+        _raise_stale(task)
+
+    def fail(
+        self,
+        lease: Lease,
+        error: ErrorInfo | None = None,
+        delay_s: float = 0.0,
+        outcome: Outcome = Outcome.FAILED,
+    ) -> None:
+        """Close a failed attempt: the message may be tried again after `delay_s` seconds.
+
+        Without attempts left it is dead-lettered. Raises StaleLease.
+        """
+        text = None if error is None else error.encode()
+        delay_ms = round(parse_duration(delay_s, "delay") * 1000)
+        task = moves.Failures(self, lease.group, [lease], outcome, text, delay_ms)
+        self.writer.run(task)
+        _raise_stale(task)
+
+    def reject(
+        self, lease: Lease, detail: str = "", error: ErrorInfo | None = None, by: str = ""
+    ) -> None:
+        """Dead-letter a message now, whatever attempts are left. Raises StaleLease."""
+        task = moves.Rejections(self, lease.group, [lease], Reason.REJECTED, detail, by)
+        task.cause = None if error is None else error.encode()
+        self.writer.run(task)
+        _raise_stale(task)
+
+    def extend(self, lease: Lease, seconds: float) -> None:
+        """Let a lease end `seconds` from now instead. Raises StaleLease."""
+        with self.writer.lock:
+            self.writer.settle()
+            if lease.is_held:
+                lease.deadline = self.monotonic() + seconds
+                self.deadlines.add(lease.deadline, [lease])
+                return
+        raise StaleLease(f"{lease!r} no longer counts")
+
+    def end_leases(self) -> int:
+        """Take back the leases whose time is over; each was an attempt. Returns how many."""
+        with self.writer.lock:
+            over = self.deadlines.over(self.monotonic())
+        by_group: dict[int, list[Lease]] = {}
+        for lease in over:
+            by_group.setdefault(lease.group.id, []).append(lease)
+        for leases in by_group.values():
+            group = leases[0].group
+            task = moves.Failures(self, group, leases, Outcome.TIMED_OUT, None, 0)
+            self.writer.run(task)
+        return len(over)
+
+    # ------------------------------------------------------------------ looking and removing
+
+    def cancel(self, queue: QueueState, *seqs: int) -> list[int]:
+        """Remove messages for every group; return those that were there and not leased."""
+        task = moves.Cancels(self, queue, seqs)
+        self.writer.run(task)
+        return task.removed
+
+    def peek(self, queue: QueueState, most: int = 10, after: int = 0) -> list[Stored]:
+        """Return messages of a queue in seq order without touching them."""
+        return self.store.range(queue.id, after, most)
+
+    def seq_of(self, message_id: str) -> int:
+        """Return the seq inside a message id. Raises UnknownMessage for one not issued here."""
+        return self.ids.decode(message_id)
+
+    # ------------------------------------------------------------- what moves and upkeep call
+
+    def buried(self, group: GroupState, op: Bury, key: str | None) -> None:
+        """Count a dead letter and let the next message of its key move. The lock is held."""
+        if op.dead_id is not None:
+            group.queue.dead += 1
+            group.count_settled(1, op.removed)
+        if key is not None:
+            self.key_settled(group, key, op.seq)
+
+    def key_settled(self, group: GroupState, key: str, seq: int) -> None:
+        """Let the next message of an ordering key move. The lock is held."""
+        supply.key_settled(self, group, key, seq)
+
+    def rebuild(self, group: GroupState) -> None:
+        """Forget what is ready in a group and look again. The lock is held."""
+        group.rebuild(self.store.open_deliveries(group.id))
+
+    def interrupted(self) -> None:
+        """See embedq.storage.writer.Book: counts are no longer exact, everything is read again."""
+        self.counts_exact = False
+        for group in self.groups():
+            self.rebuild(group)
+        for queue in self.queues.values():
+            queue.last = max(queue.last, self.store.last_seq)
+
+    # ------------------------------------------------------------------------------ end
+
+    def close(self, *, release: bool = True) -> None:
+        """Give back what is leased, save the counts, close the store. Safe to call twice."""
+        if self._closed:
+            return
+        self._closed = True
+        self.upkeep.stop()
+        clean = False
+        try:
+            if release:
+                for group in self.groups():
+                    self.release(list(group.leases.values()))
+            self.writer.run(changes.SaveCounts(self, exact=self.counts_exact))
+            clean = True
+        finally:
+            self.writer.close()
+            self.store.close(clean=clean)
+
+    def __enter__(self) -> Self:
+        """Return the engine."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+
+def checksum(headers: bytes | None, body: bytes) -> int:
+    """Return the CRC-32 that is stored with a message."""
+    return zlib.crc32(body) if headers is None else zlib.crc32(body, zlib.crc32(headers))
+
+
+def _row(draft: Draft, now: int) -> Row:
+    headers = None if draft.headers is None else _encode_headers(dict(draft.headers))
+    until = 0 if draft.dedup_key is None else now + draft.dedup_window_ms
+    due = draft.available_at_ms
+    return Row(
+        kind=draft.kind,
+        crc=checksum(headers, draft.body),
+        priority=draft.priority,
+        due=due if due is not None and due > now else None,
+        expires=draft.expires_at_ms,
+        key=draft.ordering_key,
+        max_attempts=draft.max_attempts,
+        headers=headers,
+        body=draft.body,
+        dedup_key=draft.dedup_key,
+        dedup_until=until,
+    )
+
+
+def _raise_stale(task: moves.Settle) -> None:
+    if task.stale:
+        names = ", ".join(str(lease.seq) for lease in task.stale[:5])
+        raise StaleLease(f"{len(task.stale)} leases no longer count (messages {names})")
+
+
+def _too_large(queue: QueueState, size: int, limits: Limits) -> LimitExceeded:
+    return LimitExceeded(
+        f"queue {queue.name!r}: a body of {size} bytes is more than "
+        f"body_bytes={limits.body_bytes}",
+        limit="body_bytes",
+    )

@@ -1,0 +1,54 @@
+"""Become the host of a path: open its store, start the engine and its upkeep.
+
+Knows: which store belongs to which path, and what a host does beside answering.
+Does not know: consumers, clients, sockets.
+"""
+
+from __future__ import annotations
+
+import os
+
+from embedq.broker.engine import Engine
+from embedq.clock import Clock, SystemClock
+from embedq.limits import LIMITS, Limits
+from embedq.storage.connection import Durability
+from embedq.storage.memory import MemoryStore
+from embedq.storage.port import Store
+from embedq.storage.sqlite import open_store
+
+MEMORY = ":memory:"
+
+
+def open_engine(
+    path: str | os.PathLike[str],
+    *,
+    durability: Durability = "full",
+    clock: Clock | None = None,
+    limits: Limits = LIMITS,
+    upkeep: bool = True,
+) -> Engine:
+    """Become the host of a database file and return its engine. Close it when done.
+
+    `durability`: "full" syncs every commit (promise P1 holds with the power cut); "normal" syncs
+    at checkpoints. The path ":memory:" gives a store that ends with the process, for tests.
+    `upkeep=False` leaves `engine.upkeep.round()` to the caller.
+
+    Raises:
+        StoreInUse: a live process is the host already.
+        InsecurePermissions, NetworkFilesystem, NotAnEmbedqFile, SchemaTooNew, StoreCorrupt,
+        StoreFull: why the file cannot be served; it was not changed.
+    """
+    clock = clock or SystemClock()
+    store: Store
+    if os.fspath(path) == MEMORY:
+        store = MemoryStore(clock)
+    else:
+        store = open_store(path, durability=durability, clock=clock, limits=limits)
+    try:
+        engine = Engine(store, clock=clock, limits=limits)
+    except BaseException:
+        store.close(clean=False)
+        raise
+    if upkeep:
+        engine.upkeep.start()
+    return engine

@@ -1,0 +1,328 @@
+"""The ready index of one group: which message comes next, without asking the store.
+
+Knows: an order (priority, then seq), due times, ordering keys, suspects, and its own bounds.
+Does not know: SQL, leases' deadlines, locks. Everything here happens under the writer's lock.
+
+Plain waiting messages are seqs in a deque for each priority: either the deque holds all that
+wait ("live"), or it holds the first ones and the store has the rest, in chunks loaded as the
+deque runs empty. So five million waiting messages cost as much memory as twenty thousand.
+Messages that are more than a seq (delivered before, with a key, waiting for a time) have an
+Entry. A message is in at most one place: a stream, `returned`, a timeline, a lease.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable
+
+from embedq.broker.timeline import Timeline
+from embedq.limits import LIMITS
+from embedq.storage.port import Chunk, DueChunk, Waiting
+
+LEVELS = LIMITS.priority_max + 1
+
+
+class Entry:
+    """What must be known of a waiting message that is not plain and fresh.
+
+    `attempt` and `crashes` count what has been started so far.
+    """
+
+    __slots__ = ("attempt", "crashes", "key", "max_attempts", "priority", "suspect")
+
+    def __init__(
+        self,
+        priority: int = 0,
+        attempt: int = 0,
+        crashes: int = 0,
+        key: str | None = None,
+        max_attempts: int | None = None,
+    ) -> None:
+        self.priority = priority
+        self.attempt = attempt
+        self.crashes = crashes
+        self.key = key
+        self.max_attempts = max_attempts
+        self.suspect = False  # it was being delivered when its host or worker died
+
+
+class Stream:
+    """The waiting messages of one priority: the first ones in `head`, in seq order.
+
+    Everything up to `after` has passed through memory; `live`: nothing waits in the store.
+    """
+
+    __slots__ = ("after", "head", "live")
+
+    def __init__(self, after: int) -> None:
+        self.head: deque[int] = deque()
+        self.after = after
+        self.live = False
+
+
+class ReadyIndex:
+    """Who comes next in one group. `find_key` asks the store for the head of an ordering key."""
+
+    def __init__(
+        self,
+        floor: int,
+        *,
+        head_max: int,
+        find_key: Callable[[str, int], Waiting | None],
+    ) -> None:
+        self._head_max = head_max
+        self._find_key = find_key
+        self.generation = 0
+        self.reset(floor)
+
+    def reset(self, floor: int) -> None:
+        """Forget everything; what waits will be loaded again from `floor` on."""
+        self.generation += 1
+        self.streams = [Stream(floor) for _ in range(LEVELS)]
+        self.returned: list[list[int]] = [[] for _ in range(LEVELS)]
+        self.entries: dict[int, Entry] = {}
+        self.keys: dict[str, int] = {}  # ordering key -> the one message of it that may move
+        self.suspects: list[int] = []  # delivered when their host died: one at a time
+        self.suspect_out = False
+        self.delayed = Timeline(self._head_max)
+        self.retries = Timeline(self._head_max)
+        self.held = Timeline(self._head_max, complete=True)  # with a key: always in memory
+        self.top = LEVELS - 1  # no priority above it has anything
+
+    # ------------------------------------------------------------------------- arrivals
+
+    def put_plain(self, first: int, count: int) -> None:
+        """Take in plain messages that were just stored."""
+        stream = self.streams[0]
+        if stream.live:
+            head = stream.head
+            if len(head) + count > self._head_max:
+                stream.live = False
+                stream.after = first - 1
+            elif count == 1:
+                head.append(first)
+            else:
+                head.extend(range(first, first + count))
+
+    def put_row(
+        self,
+        seq: int,
+        priority: int,
+        due: int | None,
+        key: str | None,
+        max_attempts: int | None,
+        now: int,
+    ) -> None:
+        """Take in one message of any kind that was just stored."""
+        if key is None and due is not None:
+            self._park(self.delayed, due, seq, Entry(priority, max_attempts=max_attempts))
+            return
+        stream = self.streams[priority]
+        self.top = max(self.top, priority)
+        if not stream.live or (key is not None and key in self.keys):
+            return  # it is found in the store when its turn comes
+        if len(stream.head) >= self._head_max:
+            stream.live = False
+            stream.after = seq - 1
+            return
+        if key is not None:
+            self.keys[key] = seq
+            entry = Entry(priority, key=key, max_attempts=max_attempts)
+            if due is not None and due > now:
+                self._park(self.held, due, seq, entry)
+                return
+            self.entries[seq] = entry
+        stream.head.append(seq)
+
+    def give_back(self, seq: int, entry: Entry) -> None:
+        """Make a message ready again, at its old place."""
+        self.entries[seq] = entry
+        heapq.heappush(self.returned[entry.priority], seq)
+        self.top = max(self.top, entry.priority)
+
+    def retry_at(self, due: int, seq: int, entry: Entry) -> None:
+        """Make a message wait for its next attempt."""
+        timeline = self.retries if entry.key is None else self.held
+        self._park(timeline, due, seq, entry)
+
+    def suspect(self, seq: int, entry: Entry) -> None:
+        """Make a message wait that was being delivered when its host or worker died."""
+        entry.suspect = True
+        self.entries[seq] = entry
+        heapq.heappush(self.suspects, seq)
+
+    def _park(self, timeline: Timeline, due: int, seq: int, entry: Entry) -> None:
+        if timeline.covers(due, seq):
+            self.entries[seq] = entry
+            for far in timeline.add(due, seq):
+                del self.entries[far]
+
+    # ------------------------------------------------------------------------- takings
+
+    def take(self, most: int, now: int) -> tuple[list[int], list[tuple[int, Entry]], list[int]]:
+        """Remove and return what comes next: fresh plain seqs, others with their entries, order.
+
+        Fewer than `most` may come although more wait, unless `hungry` found nothing to load.
+        The order is that of all seqs together; it is left empty when all of them are fresh.
+        """
+        fresh: list[int] = []
+        others: list[tuple[int, Entry]] = []
+        order: list[int] = []
+        self._promote(now)
+        if self.top == 0 and not self.entries:
+            head = self.streams[0].head
+            return [head.popleft() for _ in range(min(most, len(head)))], others, order
+        if self.suspects and not self.suspect_out:
+            seq = heapq.heappop(self.suspects)
+            others.append((seq, self.entries.pop(seq)))
+            order.append(seq)
+            self.suspect_out = True
+        for level in range(self.top, -1, -1):
+            self._merge(level, most - len(order), order, fresh, others)
+            stream = self.streams[level]
+            if stream.head or self.returned[level] or not stream.live:
+                break  # enough, or the store must be asked before a lower priority's turn
+            if level == self.top and level:
+                self.top -= 1
+        return fresh, others, order
+
+    def _merge(
+        self,
+        level: int,
+        wanted: int,
+        order: list[int],
+        fresh: list[int],
+        others: list[tuple[int, Entry]],
+    ) -> None:
+        head = self.streams[level].head
+        back = self.returned[level]
+        for _ in range(wanted):
+            if back and (not head or back[0] < head[0]):
+                seq = heapq.heappop(back)
+            elif head:
+                seq = head.popleft()
+            else:
+                return
+            order.append(seq)
+            entry = self.entries.pop(seq, None)
+            if entry is not None:
+                others.append((seq, entry))
+            elif level:
+                # A fresh message of some priority: its lease must know it, should it come back.
+                others.append((seq, Entry(level)))
+            else:
+                fresh.append(seq)
+
+    def _promote(self, now: int) -> None:
+        for timeline in (self.delayed, self.retries, self.held):
+            while timeline.heap:
+                seq = timeline.pop_due(now)
+                if seq is None:
+                    break
+                entry = self.entries[seq]
+                heapq.heappush(self.returned[entry.priority], seq)
+                self.top = max(self.top, entry.priority)
+
+    # ------------------------------------------------------------------------- loading
+
+    def hungry(self, most: int, now: int) -> int | Timeline | None:
+        """Return what must be loaded before `take` can find the next `most` messages.
+
+        A priority (its stream), a timeline, or None.
+        """
+        for timeline in (self.delayed, self.retries):
+            if timeline.needs_load(now) and len(self.entries) < self._head_max:
+                return timeline
+        found = 0
+        for level in range(self.top, -1, -1):
+            stream = self.streams[level]
+            found += len(stream.head) + len(self.returned[level])
+            if found >= most:
+                return None
+            if not stream.live:
+                return level
+        return None
+
+    def load(self, level: int, chunk: Chunk, last: int, admit: Callable[[Waiting], None]) -> None:
+        """Take in a chunk of a stream. `last`: nothing of the queue has a higher seq.
+
+        `admit` decides about each message that is not plain and fresh.
+        """
+        stream = self.streams[level]
+        if chunk.fresh and level and self.top < level:
+            self.top = level
+        stream.head.extend(chunk.fresh)
+        for waiting in chunk.others:
+            admit(waiting)
+        stream.after = chunk.after
+        stream.live = chunk.after >= last
+
+    def load_due(
+        self, timeline: Timeline, chunk: DueChunk, admit: Callable[[Waiting], None]
+    ) -> None:
+        """Take in a chunk of a timeline."""
+        timeline.loaded(chunk.after, complete=chunk.complete)
+        for waiting in chunk.rows:
+            admit(waiting)
+
+    def place(self, waiting: Waiting, entry: Entry, now: int) -> None:
+        """Put a loaded message where it belongs."""
+        if waiting.seq in self.entries:
+            return
+        if waiting.due is not None and waiting.due > now:
+            if entry.key is not None:
+                timeline = self.held
+            else:
+                timeline = self.delayed if waiting.touched is None else self.retries
+            self._park(timeline, waiting.due, waiting.seq, entry)
+        else:
+            self.give_back(waiting.seq, entry)
+
+    # ------------------------------------------------------------------- ordering keys
+
+    def open_key(self, key: str, after: int = 0) -> Waiting | None:
+        """Let the first message of a key move; None if there is none, or one moves already."""
+        if key in self.keys:
+            return None
+        head = self._find_key(key, after)
+        if head is not None:
+            self.keys[key] = head.seq
+        return head
+
+    def close_key(self, key: str, seq: int) -> Waiting | None:
+        """The message that moved is settled: let the next one of its key move."""
+        if self.keys.get(key) != seq:
+            return None
+        del self.keys[key]
+        return self.open_key(key, seq)
+
+    # --------------------------------------------------------------------------- bounds
+
+    def floor(self, last: int, leased: int | None) -> int | None:
+        """Return a seq up to which nothing waits, None if memory cannot tell.
+
+        `leased` is the lowest seq with a lease. Used to start the next opening's search later.
+        """
+        if not (self.delayed.complete and self.retries.complete):
+            return None
+        lowest = last + 1
+        for stream in self.streams:
+            if stream.head:
+                lowest = min(lowest, stream.head[0])
+            if not stream.live:
+                lowest = min(lowest, stream.after + 1)
+        if self.entries:
+            lowest = min(lowest, *self.entries)
+        if leased is not None:
+            lowest = min(lowest, leased)
+        return lowest - 1
+
+    def next_due(self) -> int | None:
+        """Return when a waiting message may become ready (ms), None for never."""
+        times = [
+            due
+            for due in (self.delayed.next_due(), self.retries.next_due(), self.held.next_due())
+            if due is not None
+        ]
+        return min(times, default=None)

@@ -1,0 +1,124 @@
+"""Queues and groups as the host holds them in memory.
+
+Knows: their settings, counts and members, and how counts follow from what was committed.
+Does not know: SQL, who asks, when something is stored.
+
+Everything here changes under the writer's lock only.
+"""
+
+from __future__ import annotations
+
+from _thread import allocate_lock
+
+from embedq.broker.leases import Lease
+from embedq.broker.ready import ReadyIndex
+from embedq.policy import QueuePolicy
+from embedq.storage.port import GroupRow, PutPlain, QueueRow, Store
+
+
+class QueueState:
+    """A queue. `stored` counts messages in the store, `dead` its dead letters.
+
+    `last`: no message of the queue has a higher seq.
+    """
+
+    __slots__ = ("dead", "groups", "id", "last", "name", "paused", "policy", "stored")
+
+    def __init__(self, row: QueueRow) -> None:
+        self.id = row.id
+        self.name = row.name
+        self.policy: QueuePolicy = row.policy
+        self.paused = row.paused
+        self.stored = row.stored
+        self.dead = row.dead
+        self.last = row.last
+        self.groups: list[GroupState] = []
+
+    def __repr__(self) -> str:
+        """Show the name and the counts."""
+        return f"<Queue {self.name!r}: {self.stored} stored, {self.dead} dead>"
+
+    def put_applied(self, op: PutPlain) -> None:
+        """Count plain messages that were just stored and offer them to every group."""
+        count, first = op.count, op.first
+        self.stored += count
+        self.last = first + count - 1
+        for group in self.groups:
+            group.index.put_plain(first, count)
+
+    def removed(self, count: int) -> None:
+        """Note that messages left that every group had settled."""
+        self.stored -= count
+        for group in self.groups:
+            group.settled -= count
+
+
+class GroupState:
+    """A consumer group: its ready index, its leases, and `settled`, which it is done with."""
+
+    __slots__ = (
+        "floor",
+        "id",
+        "index",
+        "leases",
+        "loading",
+        "name",
+        "queue",
+        "retired",
+        "settled",
+    )
+
+    def __init__(self, row: GroupRow, queue: QueueState, store: Store, head_max: int) -> None:
+        self.id = row.id
+        self.name = row.name
+        self.queue = queue
+        self.floor = row.floor
+        self.settled = row.settled
+        self.retired = 0  # closing number up to which retained messages have been looked at
+        self.leases: dict[int, Lease] = {}
+        #: Held by the one who loads, so that others wait for the chunk instead of reading it too.
+        self.loading = allocate_lock()
+        self.index = ReadyIndex(
+            row.floor,
+            head_max=head_max,
+            find_key=lambda key, after: store.next_of_key(row.id, key, after),
+        )
+
+    @property
+    def waiting(self) -> int:
+        """Messages that the group has neither settled nor leased, delayed ones included."""
+        return self.queue.stored - self.settled - len(self.leases)
+
+    def __repr__(self) -> str:
+        """Show the names and what waits."""
+        return f"<Group {self.queue.name!r}/{self.name!r}: {self.waiting} waiting>"
+
+    @property
+    def is_sole(self) -> bool:
+        """Whether an ack removes the message: no other group, nothing retained."""
+        return len(self.queue.groups) == 1 and self.queue.policy.retain_ms is None
+
+    def count_settled(self, count: int, removed: int) -> None:
+        """Note that the group is done with messages, some of which thereby left the store."""
+        self.settled += removed if self.is_sole else count
+        if removed:
+            self.queue.removed(removed)
+
+    def end(self, lease: Lease) -> None:
+        """Take a lease out of the table."""
+        self.leases.pop(lease.seq, None)
+        if lease.suspect:
+            self.index.suspect_out = False
+
+    def rebuild(self, open_deliveries: dict[int, int]) -> None:
+        """Start again from what the store has; leases it does not know are gone."""
+        self.leases = {
+            seq: lease
+            for seq, lease in self.leases.items()
+            if open_deliveries.get(seq) == lease.counter
+        }
+        self.index.reset(self.floor)
+        self.index.suspect_out = any(lease.suspect for lease in self.leases.values())
+        for lease in self.leases.values():
+            if lease.key is not None:
+                self.index.keys[lease.key] = lease.seq

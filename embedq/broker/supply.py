@@ -1,0 +1,110 @@
+"""Load waiting messages from the store into the ready index of a group.
+
+Knows: what a loaded message was up to before, and what may have changed since it was read.
+Does not know: SQL, who will get the message.
+
+Chunks are read outside the writer's lock and taken in under it. What changed in between cannot
+concern them: a message beyond what memory has seen moves only through here. The exceptions
+(keys, deliveries opened since this epoch began) are looked up again under the lock.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from embedq.broker.ready import Entry
+from embedq.broker.state import GroupState
+from embedq.broker.timeline import Timeline
+from embedq.storage.port import Load, LoadDue, Touched, Waiting
+
+if TYPE_CHECKING:
+    from embedq.broker.engine import Engine
+
+
+def feed(engine: Engine, group: GroupState, hungry: int | Timeline) -> None:
+    """Load the next chunk of what `ReadyIndex.hungry` named. Called without the lock."""
+    with group.loading:
+        if isinstance(hungry, Timeline):
+            _feed_timeline(engine, group, hungry)
+        else:
+            _feed_stream(engine, group, hungry)
+
+
+def _feed_stream(engine: Engine, group: GroupState, level: int) -> None:
+    index = group.index
+    with engine.writer.lock:
+        engine.writer.settle()
+        stream = index.streams[level]
+        if stream.live or len(stream.head) >= engine.load_chunk:
+            return  # somebody else has loaded it while we waited
+        generation = index.generation
+        last = group.queue.last
+        request = Load(group.id, level, stream.after, last, engine.load_chunk)
+    chunk = engine.store.load(request)
+    with engine.writer.lock:
+        engine.writer.settle()
+        if index.generation != generation:
+            return
+        now = engine.now_ms()
+        index.load(level, chunk, group.queue.last, lambda w: admit(engine, group, w, now))
+
+
+def _feed_timeline(engine: Engine, group: GroupState, timeline: Timeline) -> None:
+    index = group.index
+    with engine.writer.lock:
+        engine.writer.settle()
+        if timeline not in {index.delayed, index.retries} or timeline.complete:
+            return
+        retries = timeline is index.retries
+        after = timeline.after
+        request = LoadDue(group.id, retries, after, engine.load_chunk)
+    chunk = engine.store.load_due(request)
+    with engine.writer.lock:
+        engine.writer.settle()
+        current = index.retries if retries else index.delayed
+        if current is not timeline or timeline.after != after or timeline.complete:
+            return
+        now = engine.now_ms()
+        index.load_due(timeline, chunk, lambda w: admit(engine, group, w, now))
+
+
+def admit(engine: Engine, group: GroupState, waiting: Waiting, now: int) -> None:
+    """Put a message that was read from the store where it belongs. The lock is held."""
+    index = group.index
+    if waiting.key is not None:
+        head = index.open_key(waiting.key)
+        if head is None:
+            return  # another message of the key moves; this one is found when that is settled
+        waiting = head
+    if waiting.seq in group.leases or waiting.seq in index.entries:
+        return
+    entry = Entry(waiting.priority, key=waiting.key, max_attempts=waiting.max_attempts)
+    touched = waiting.touched
+    if touched is None or not touched.open:
+        if touched is not None:
+            entry.attempt, entry.crashes = touched.attempt, touched.crashes
+        index.place(waiting, entry, now)
+    elif touched.epoch != engine.store.epoch:
+        # Its host died while it was being delivered: that was an attempt, and perhaps its fault.
+        entry.attempt, entry.crashes = touched.attempt, touched.crashes + 1
+        index.suspect(waiting.seq, entry)
+    else:
+        _admit_orphan(engine, group, touched, entry)
+
+
+def _admit_orphan(engine: Engine, group: GroupState, touched: Touched, entry: Entry) -> None:
+    """Take back a delivery that nobody holds: the claim was interrupted after its commit."""
+    latest = engine.store.latest(group.id, touched.seq)
+    if latest is None or latest.ended is not None:
+        return  # settled or failed since it was read; whoever did that has placed it
+    entry.attempt, entry.crashes = latest.attempt - 1, latest.crashes
+    group.index.give_back(touched.seq, entry)
+
+
+def key_settled(engine: Engine, group: GroupState, key: str, seq: int) -> None:
+    """The message of a key that moved is settled: let the next one move. The lock is held."""
+    head = group.index.close_key(key, seq)
+    if head is None:
+        return
+    del group.index.keys[key]  # `admit` opens it again, for the same message
+    admit(engine, group, head, engine.now_ms())

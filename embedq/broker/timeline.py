@@ -1,0 +1,63 @@
+"""Messages that become deliverable at a time: the nearest in memory, the rest in the store.
+
+Knows: an order by (due, seq) and how far memory reaches along it.
+Does not know: why a message waits, the store, the clock.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+Position = tuple[int, int]
+
+#: Before every (due, seq) there is.
+START: Position = (-1, -1)
+
+
+class Timeline:
+    """A bounded heap. Everything up to `after` is or was in it; `complete`: everything at all."""
+
+    __slots__ = ("_most", "after", "complete", "heap")
+
+    def __init__(self, most: int, *, complete: bool = False) -> None:
+        self.heap: list[Position] = []
+        self.after = START
+        self.complete = complete
+        self._most = most
+
+    def covers(self, due: int, seq: int) -> bool:
+        """Whether a message that waits until `due` belongs into memory now."""
+        return self.complete or (due, seq) <= self.after
+
+    def add(self, due: int, seq: int) -> list[int]:
+        """Take a message in; return those that had to make room (they stay in the store)."""
+        heapq.heappush(self.heap, (due, seq))
+        if len(self.heap) <= 2 * self._most:
+            return []
+        self.heap.sort()
+        far = self.heap[self._most :]
+        del self.heap[self._most :]
+        self.after = self.heap[-1]
+        self.complete = False
+        return [seq for _, seq in far]
+
+    def loaded(self, after: Position, *, complete: bool) -> None:
+        """Note how far the store has been read."""
+        self.after = max(self.after, after)
+        self.complete = complete
+
+    def pop_due(self, now: int) -> int | None:
+        """Return a message whose time has come, None if there is none in memory."""
+        if self.heap and self.heap[0][0] <= now:
+            return heapq.heappop(self.heap)[1]
+        return None
+
+    def needs_load(self, now: int) -> bool:
+        """Whether messages whose time has come may still be in the store only."""
+        return not self.complete and self.after[0] <= now and not self.heap
+
+    def next_due(self) -> int | None:
+        """Return when something may become due (ms), None for never."""
+        if self.heap:
+            return self.heap[0][0]
+        return None if self.complete else max(self.after[0], 0)

@@ -1,0 +1,156 @@
+"""What must be done now and then: leases, expiry, retention, dedup keys, checkpoints, disk space.
+
+Knows: which chore is due, and that each one is short.
+Does not know: how a chore is done, SQL, consumers.
+
+`Upkeep.round` does everything once and can be called by hand (tests do, with a virtual clock);
+`start` lets a thread do it, once a second or when the nearest lease ends.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from embedq.broker import changes, moves
+from embedq.errors import EmbedqError, StorageError
+from embedq.storage.port import Forget, Tally
+
+if TYPE_CHECKING:
+    from embedq.broker.engine import Engine
+
+ROUND_S = 1.0
+_SAVE_EVERY_S = 60.0
+_MANY = 500
+_BATCHES = 20
+_VACUUM_PAGES = 200
+
+
+class Upkeep:
+    """The chores of one engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._wake = threading.Event()
+        self._ending = False
+        self._thread: threading.Thread | None = None
+        self._saved_at = engine.monotonic()
+        self._seen = (-1, -1)
+        #: What the last failed chore said; chores are tried again in the next round.
+        self.trouble: EmbedqError | None = None
+
+    # ------------------------------------------------------------------------- the thread
+
+    def start(self) -> None:
+        """Let a daemon thread do the rounds."""
+        self._thread = threading.Thread(target=self._run, name="embedq-upkeep", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._ending:
+            self.round()
+            if not self._engine.counts_exact:
+                self.count()
+            self._wake.wait(self._pause())
+            self._wake.clear()
+
+    def _pause(self) -> float:
+        with self._engine.writer.lock:
+            nearest = self._engine.deadlines.next()
+        if nearest is None:
+            return ROUND_S
+        return min(ROUND_S, max(0.01, nearest - self._engine.monotonic()))
+
+    def stop(self) -> None:
+        """End the thread after the chore it is at."""
+        self._ending = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    # -------------------------------------------------------------------------- the round
+
+    def round(self) -> None:
+        """Do every chore once. A chore that fails does not keep the others from being done."""
+        self.trouble = None
+        for chore in (
+            self._look_at_disk,
+            self._engine.end_leases,
+            self._expire,
+            self._retire,
+            self._rest,
+        ):
+            self._attempt(chore)
+
+    def _attempt(self, chore: Callable[[], object]) -> None:
+        try:
+            chore()
+        except EmbedqError as error:
+            # The store says the same to every caller; a full disk or a busy file passes.
+            self.trouble = error
+
+    def _look_at_disk(self) -> None:
+        self._engine.store.look_around()
+
+    def _expire(self) -> None:
+        engine = self._engine
+        names = {queue.id: queue for queue in engine.queues.values()}
+        for seq, queue in engine.store.expired(engine.now_ms(), _MANY):
+            engine.writer.run(changes.Expire(engine, names[queue], seq))
+
+    def _retire(self) -> None:
+        engine = self._engine
+        for group in list(engine.groups()):
+            if group.queue.policy.retain_ms is None:
+                continue
+            for _ in range(_BATCHES):
+                task = changes.RetireHistory(engine, group, _MANY)
+                engine.writer.run(task)
+                if task.op.reached is None:
+                    break
+
+    def _rest(self) -> None:
+        """Tidy up while nobody commits; save counts and prune dedup keys now and then."""
+        engine = self._engine
+        activity = (engine.writer.groups, engine.store.last_seq)
+        idle = activity == self._seen
+        now = engine.monotonic()
+        if now - self._saved_at >= _SAVE_EVERY_S and not idle:
+            self._saved_at = now
+            forget = Forget(engine.now_ms(), _MANY)
+            engine.writer.run(moves.Change([forget]))
+            engine.writer.run(changes.SaveCounts(engine, exact=False))
+        elif idle:
+            with engine.writer.lock:
+                engine.store.rest(_VACUUM_PAGES)
+        self._seen = (engine.writer.groups, engine.store.last_seq)
+
+    # ------------------------------------------------------------------------- counting
+
+    def count(self) -> None:
+        """Count what is stored, after an opening that found no exact counts.
+
+        The snapshot is fixed under the lock; what is committed while it is being counted is added
+        to the result, so the counts are exact although nobody waited.
+        """
+        engine = self._engine
+        with engine.writer.lock:
+            engine.writer.settle()
+            ask = engine.store.begin_tally()
+            before = {queue.id: (queue.stored, queue.dead) for queue in engine.queues.values()}
+            settled = {group.id: group.settled for group in engine.groups()}
+        try:
+            tally: Tally = ask()
+        except StorageError as error:
+            self.trouble = error
+            return
+        with engine.writer.lock:
+            for queue in engine.queues.values():
+                stored, dead = before.get(queue.id, (0, 0))
+                queue.stored += tally.stored.get(queue.id, 0) - stored
+                queue.dead += tally.dead.get(queue.id, 0) - dead
+            for group in engine.groups():
+                was = settled.get(group.id, 0)
+                group.settled += tally.settled.get(group.id, 0) - was
+            engine.counts_exact = True
