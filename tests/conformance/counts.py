@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from embedq.storage.port import Tally
+from embedq.storage.port import Save, Tally
 from tests.conformance.scenario import EVERYTHING, Scenario, Theme, row
 
 
@@ -23,8 +23,9 @@ class Counts(Theme):
             part = scene.store.tally(after, limit)
             if not part.stored:
                 assert part.upto == after
-                return Tally(stored, last, without_zeros(settled), after)
+                return Tally(stored, last, without_zeros(settled), after, {})
             assert part.upto > after
+            assert part.dead == {}
             assert sum(part.stored.values()) <= limit
             last |= part.last
             for total, more in ((stored, part.stored), (settled, part.settled)):
@@ -34,7 +35,7 @@ class Counts(Theme):
 
     def test_an_empty_store_counts_nothing(self, scene: Scenario) -> None:
         scene.queue_and_group()
-        assert self.tally(scene) == Tally({}, {}, {}, 0)
+        assert self.tally(scene) == Tally({}, {}, {}, 0, {})
         assert without_zeros(scene.store.tally_dead()) == {}
 
     @pytest.mark.parametrize("limit", [1, 2, 3, 100])
@@ -57,6 +58,7 @@ class Counts(Theme):
             {queue: seqs[-1], other: foreign[-1]},
             {group: 3, late: 2},
             foreign[-1],
+            {},
         )
 
     def test_a_message_below_the_floor_is_counted_once(self, scene: Scenario) -> None:
@@ -66,6 +68,46 @@ class Counts(Theme):
         late = scene.group(queue, "late", floor=seqs[1])
         scene.start_and_ack(late, seqs[2])
         assert self.tally(scene).settled == {group: 2, late: 3}
+
+    def test_everything_can_be_counted_as_of_one_moment(self, scene: Scenario) -> None:
+        queue, group, audit = scene.queue_and_groups()
+        other = scene.queue("mail")
+        seqs = scene.put(queue, 5)
+        scene.put(other, 2)
+        scene.start_and_ack(group, *seqs[:2])
+        scene.bury(group, seqs[2])
+        late = scene.group(queue, "late", floor=seqs[0])
+        count = scene.store.begin_tally()
+        expected = Tally(
+            {queue: 5, other: 2},
+            {queue: seqs[-1], other: scene.store.last_seq},
+            {group: 3, late: 1},
+            scene.store.last_seq,
+            {queue: 1},
+        )
+        # From here on everything changes, but the moment has been fixed.
+        for where in (audit, group):
+            scene.start_and_ack(where, seqs[4])
+            scene.bury(where, seqs[3])
+        scene.commit(Save([], [(group, seqs[3], 4), (late, seqs[4], 5)], exact=False))
+        scene.put(queue, 3)
+        found = count()
+        assert found._replace(settled=without_zeros(found.settled)) == expected
+
+    def test_counting_an_empty_store_gives_nothing(self, scene: Scenario) -> None:
+        scene.queue_and_group()
+        found = scene.store.begin_tally()()
+        assert found._replace(settled=without_zeros(found.settled)) == Tally({}, {}, {}, 0, {})
+
+    def test_upkeep_changes_nothing_that_can_be_seen(self, scene: Scenario) -> None:
+        queue, group = scene.queue_and_group()
+        seqs = scene.put(queue, 20)
+        scene.start_and_ack(group, *seqs[:10])
+        before = scene.store.range(queue, 0, EVERYTHING)
+        scene.store.look_around()
+        scene.store.rest(100)
+        assert scene.store.range(queue, 0, EVERYTHING) == before
+        assert scene.put(queue) == [21]
 
     def test_dead_letters_are_counted_by_queue(self, scene: Scenario) -> None:
         queue, group, audit = scene.queue_and_groups()

@@ -154,6 +154,7 @@ class Reopening(Theme):
             lambda: store.dead_letter(1, group),
             lambda: store.tally(0, 1),
             store.tally_dead,
+            store.begin_tally,
             lambda: store.session_names([1]),
         )
         for call in calls:
