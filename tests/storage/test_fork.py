@@ -4,21 +4,18 @@ Knows: real forks in programs of their own, SQLite's write-ahead log.
 Does not know: how the store arranges its connections.
 """
 
-import json
 import os
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
-import embedq
 from embedq.storage import fork
+from tests.storage import rivals
+from tests.storage.rivals import OWNER, program, rival, say
 
-_PROGRAM = """
-import gc, json, os, sqlite3, sys, threading, warnings, weakref
+_AWARE = """
+import gc, sqlite3, threading, warnings, weakref
 from embedq.storage import fork
 
 class Aware:
@@ -29,29 +26,11 @@ class Aware:
     def forked_in_child(self):
         self.calls += 1
         self.does()
-
-def in_child(work=lambda: None):
-    pid = os.fork()
-    if pid == 0:
-        work()
-        sys.exit(0)  # through the whole end of the interpreter, not os._exit
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 """
 
 
 def run(body, *arguments):
-    """Run `body` in a program of its own and return what it says at its end, and its errors."""
-    root = str(Path(embedq.__file__).parents[1])
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", _PROGRAM + body, *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": root},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1]), done.stderr
+    return rivals.run(OWNER + _AWARE + body, *arguments)
 
 
 # ------------------------------------------------------------------------------ telling
@@ -223,36 +202,10 @@ def test_the_harness_notices_a_child_that_closes_the_connection(tmp_path):
 # ------------------------------------------------------ the lock and the database together
 
 _HOST = """
-from embedq.clock import SystemClock
-from embedq.errors import StoreInUse
-from embedq.storage.ownership import OwnerLock
-from embedq.storage.placement import prepare
-import subprocess
-
-RIVAL = '''
-import sys
-from embedq.clock import SystemClock
-from embedq.errors import StoreInUse
-from embedq.storage.ownership import OwnerLock
-from embedq.storage.placement import prepare
-try:
-    OwnerLock(prepare(sys.argv[1]), SystemClock()).acquire()
-except StoreInUse as error:
-    print(error.pid)
-'''
-
-def rival():
-    done = subprocess.run(
-        [sys.executable, "-c", RIVAL, sys.argv[1]], capture_output=True, text=True, check=True
-    )
-    return done.stdout.strip()
-
-lock = OwnerLock(prepare(sys.argv[1]), SystemClock())
-lock.acquire()
+lock = attempt()
 connection = sqlite3.connect(sys.argv[1], isolation_level=None)
 connection.execute("PRAGMA journal_mode=wal")
 connection.execute("CREATE TABLE msg (seq INTEGER PRIMARY KEY)")
-
 guard = Aware(lambda: fork.immortalise(connection))
 fork.on_fork(guard)
 
@@ -264,21 +217,29 @@ put(10)
 codes = [in_child(lock.release) for _ in range(3)]
 if sys.argv[2] == "planted bug":
     os.close(os.open(lock._placement.lock_path, os.O_RDONLY))
-told = rival()
+line(children=codes)
+sys.stdin.readline()
 put(10)
-inside = connection.execute("PRAGMA integrity_check").fetchone()[0]
+intact = connection.execute("PRAGMA integrity_check").fetchone()[0]
 count = connection.execute("SELECT count(*) FROM msg").fetchone()[0]
 connection.close()
 lock.release()
-print(json.dumps([codes, told == str(os.getpid()), inside, count, rival()]))
+line(intact=intact, count=count)
 """
 
 
-def test_after_its_children_ended_the_parent_still_owns_and_writes_the_store(tmp_path):
-    said, _ = run(_HOST, tmp_path / "shop.db", "no bug")
-    assert said == [[0, 0, 0], True, "ok", 20, ""]
-
-
-def test_the_harness_notices_a_lost_lock(tmp_path):
-    said, _ = run(_HOST, tmp_path / "shop.db", "planted bug")
-    assert said[1] is False
+@pytest.mark.parametrize("bug", ["no bug", "planted bug"])
+def test_after_its_children_ended_the_parent_still_owns_and_writes_the_store(tmp_path, bug):
+    path = tmp_path / "shop.db"
+    with program(OWNER + _AWARE + _HOST, path, bug) as host:
+        assert say(host)["code"] == "owner"
+        assert say(host) == {"children": [0, 0, 0]}
+        told = rival(path)
+        if bug == "planted bug":  # a lost lock: the rival is how it shows
+            assert told["code"] == "owner"
+            return
+        assert (told["code"], told["pid"]) == ("store_in_use", host.pid)
+        host.stdin.write("go on\n")
+        host.stdin.flush()
+        assert say(host) == {"intact": "ok", "count": 20}
+    assert rival(path)["previous"][0] is True

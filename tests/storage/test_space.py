@@ -8,7 +8,6 @@ import errno
 import os
 import sqlite3
 import stat
-import subprocess
 import threading
 from contextlib import closing
 
@@ -18,6 +17,7 @@ from embedq.errors import InvalidOption, StoreFailed, StoreFull
 from embedq.storage import space
 from embedq.storage.placement import prepare
 from embedq.storage.space import DiskSpace
+from tests.storage.mounts import tmpfs
 
 KIB = 1024
 MARK = 256 * KIB
@@ -353,24 +353,8 @@ def test_dropping_waits_for_a_ballast_in_the_making(watched, placed, monkeypatch
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A file system of 2 MiB; where root cannot have one, that is a failure in CI."""
-    if os.geteuid() != 0:
-        pytest.skip("mounting a small tmpfs needs root")
-    point = tmp_path / "small"
-    point.mkdir()
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=2m,mode=700", "tmpfs", point],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    if done.returncode != 0:
-        refusal = f"this root may not mount a tmpfs: {done.stderr.strip()}"
-        if os.environ.get("CI"):
-            pytest.fail(refusal)
-        pytest.skip(refusal)
-    try:
+    with tmpfs(tmp_path / "small", "2m") as point:
         yield point
-    finally:
-        subprocess.run(["umount", point], timeout=60, check=True)
 
 
 class SmallStore:
