@@ -6,6 +6,7 @@ Does not know: what any test expects of it.
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -47,7 +48,7 @@ def in_child(work=lambda: None):
 
 @contextmanager
 def program(code, *arguments):
-    """Run `code` in another process; it ends with this block at the latest."""
+    """Run `code` in another process; it and its children end with this block at the latest."""
     with subprocess.Popen(
         [sys.executable, "-W", "error", "-c", code, *map(str, arguments)],
         stdin=subprocess.PIPE,
@@ -55,11 +56,15 @@ def program(code, *arguments):
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": ROOT},
+        start_new_session=True,
     ) as process:
         try:
             yield process
         finally:
-            process.kill()
+            # The whole group: a child that hangs after a fork would outlive its parent. Not once
+            # the leader is reaped: then the number may be another group's.
+            if process.returncode is None:
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def say(process):
