@@ -101,12 +101,6 @@ class MemoryStore:
         store._begin(state)  # noqa: SLF001  # one of us
         return store
 
-    def skip_to(self, last_seq: int) -> None:
-        """Give no seq up to `last_seq` to anything, like a store that reserves them in blocks."""
-        state = self._open_state().copy()
-        self.last_seq = state.last_seq = max(state.last_seq, last_seq)
-        self._state = state
-
     # --------------------------------------------------------------------------- writing
 
     def fail_next(self, error: BaseException) -> None:

@@ -74,18 +74,6 @@ class TestOnlyInMemory(Theme):
         with pytest.raises(StoreClosed):
             before.commit([])
 
-    def test_seqs_can_be_skipped(self, scene: Scenario) -> None:
-        queue = scene.queue()
-        scene.put(queue)
-        store = scene.store
-        assert isinstance(store, MemoryStore)
-        store.skip_to(10_000)
-        store.skip_to(5)
-        assert store.last_seq == 10_000
-        assert scene.put(queue) == [10_001]
-        scene.reopen()
-        assert scene.put(queue) == [10_002]
-
     def test_readers_keep_the_moment_they_asked_for(self, scene: Scenario) -> None:
         queue, group = scene.queue_and_group()
         seqs = scene.put(queue, 2)
