@@ -10,9 +10,9 @@ did is durable. Promises P1 to P7 are kept here and below (docs/promises.md).
 from __future__ import annotations
 
 import os
-import zlib
 from collections.abc import Iterable, Sequence
 from typing import Self
+from zlib import crc32
 
 import msgspec
 
@@ -47,6 +47,9 @@ from embedq.storage.port import (
     Stored,
 )
 from embedq.storage.writer import Writer
+
+#: Bytes of a body from which on a queue's bodies are read outside the lock.
+_LARGE = 64 * 1024
 
 _encode_headers = msgspec.msgpack.Encoder().encode
 
@@ -195,7 +198,7 @@ class Engine:
         """
         if len(body) > self.limits.body_bytes:
             raise _too_large(queue, len(body), self.limits)
-        op = PutPlain(queue.id, int(self._time() * 1000), kind, [zlib.crc32(body), body], 1)
+        op = PutPlain(queue.id, int(self._time() * 1000), kind, [crc32(body), body], 1)
         self.writer.put(op, queue.put_applied)
         return op.first
 
@@ -213,7 +216,7 @@ class Engine:
         if largest > self.limits.body_bytes:
             raise _too_large(queue, largest, self.limits)
         items: list[int | bytes] = [0] * (2 * count)
-        items[::2] = map(zlib.crc32, bodies)
+        items[::2] = map(crc32, bodies)
         items[1::2] = bodies
         op = PutPlain(queue.id, self.now_ms(), kind, items, count)
         self.writer.put(op, queue.put_applied)
@@ -254,7 +257,7 @@ class Engine:
             task = moves.Claim(self, group, most, seconds, session or self.session)
             try:
                 self.writer.run(task)
-                leases = self._with_messages(task.leases)
+                leases = self._with_messages(task)
             except BaseException:
                 self._abandon(group, task)
                 raise
@@ -265,27 +268,45 @@ class Engine:
             elif not task.found:
                 return []
 
-    def _with_messages(self, leases: list[Lease]) -> list[Lease]:
-        """Read and check the messages of leases; settle those that cannot be delivered."""
+    def _with_messages(self, claim: moves.Claim) -> list[Lease]:
+        """Check the messages of new leases; settle those that cannot be delivered."""
+        leases = claim.leases
         if not leases:
             return leases
-        found = {m.seq: m for m in self.store.messages([lease.seq for lease in leases])}
+        messages = claim.messages
+        if messages is None:
+            messages = self.store.messages([lease.seq for lease in leases])
+        found = {message[0]: message for message in messages}
         now = self.now_ms()
         good = []
+        bad = []
         for lease in leases:
             message = found.get(lease.seq)
             if message is None:
-                self.release([lease])  # cancelled meanwhile
-            elif message.crc != checksum(message.headers, message.body):
-                self._bury(lease, Reason.CORRUPT, "the stored checksum does not match the body")
-            elif message.expires is not None and message.expires <= now:
-                self._bury(lease, Reason.EXPIRED, f"expired at {message.expires} ms")
+                bad.append(lease)
+                continue
+            lease.message = message
+            body, headers = message.body, message.headers
+            crc = crc32(body) if headers is None else crc32(body, crc32(headers))
+            expires = message.expires
+            if crc != message.crc or (expires is not None and expires <= now):
+                bad.append(lease)
             else:
-                lease.message = message
-                lease.priority = message.priority
-                lease.max_attempts = message.max_attempts
                 good.append(lease)
+        for lease in bad:
+            self._turn_away(lease, found.get(lease.seq))
+        if max([len(message[11]) for message in messages], default=0) > _LARGE:
+            leases[0].group.queue.large = True
         return good
+
+    def _turn_away(self, lease: Lease, message: Stored | None) -> None:
+        """Settle a delivery that must not reach a consumer."""
+        if message is None:
+            self.writer.run(moves.Drops(self, lease.group, [lease]))  # cancelled meanwhile
+        elif message.crc != checksum(message.headers, message.body):
+            self._bury(lease, Reason.CORRUPT, "the stored checksum does not match the body")
+        else:
+            self._bury(lease, Reason.EXPIRED, f"expired at {message.expires} ms")
 
     def _bury(self, lease: Lease, reason: Reason, detail: str) -> None:
         self.writer.run(moves.Rejections(self, lease.group, [lease], reason, detail, "host"))
@@ -440,7 +461,7 @@ class Engine:
 
 def checksum(headers: bytes | None, body: bytes) -> int:
     """Return the CRC-32 that is stored with a message."""
-    return zlib.crc32(body) if headers is None else zlib.crc32(body, zlib.crc32(headers))
+    return crc32(body) if headers is None else crc32(body, crc32(headers))
 
 
 def _row(draft: Draft, now: int) -> Row:

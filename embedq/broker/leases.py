@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING
 
+from embedq.broker.ready import Entry
 from embedq.storage.port import Stored
 
 if TYPE_CHECKING:
@@ -22,20 +23,9 @@ class Lease:
     higher one. `attempt` counts deliveries started, the first is 1.
     """
 
-    __slots__ = (
-        "attempt",
-        "counter",
-        "crashes",
-        "deadline",
-        "group",
-        "key",
-        "max_attempts",
-        "message",
-        "priority",
-        "seq",
-        "suspect",
-    )
+    __slots__ = ("attempt", "counter", "deadline", "entry", "group", "message", "seq")
 
+    #: The message, from the moment the claim returns.
     message: Stored
 
     def __init__(
@@ -46,11 +36,33 @@ class Lease:
         self.attempt = attempt
         self.counter = counter
         self.deadline = deadline
-        self.crashes = 0
-        self.priority = 0
-        self.key: str | None = None
-        self.max_attempts: int | None = None
-        self.suspect = False
+        #: What the ready index knew of a message that was not plain and fresh.
+        self.entry: Entry | None = None
+
+    @property
+    def key(self) -> str | None:
+        """The ordering key that is blocked while the lease is held."""
+        return None if self.entry is None else self.entry.key
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether the message was being delivered when its worker or host died."""
+        return self.entry is not None and self.entry.suspect
+
+    @property
+    def max_attempts(self) -> int:
+        """How many attempts there may be; 0 is endless."""
+        # A claim that was interrupted before it read the message leaves leases without one.
+        message = getattr(self, "message", None)
+        own = None if message is None else message.max_attempts
+        return self.group.queue.policy.max_attempts if own is None else own
+
+    def entry_at(self, attempt: int) -> Entry:
+        """Return what the ready index must know of the message when it comes back."""
+        if self.entry is None:
+            return Entry(0, attempt)
+        old = self.entry
+        return Entry(old.priority, attempt, old.crashes, old.key, old.max_attempts)
 
     @property
     def is_held(self) -> bool:

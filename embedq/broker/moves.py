@@ -27,6 +27,7 @@ from embedq.storage.port import (
     Release,
     Row,
     Start,
+    Stored,
 )
 from embedq.storage.writer import Task
 
@@ -118,7 +119,9 @@ class Claim(Task):
         self._others = others
         again = [Again(seq, entry.attempt + 1, entry.crashes) for seq, entry in others]
         counter = engine.next_counter(len(fresh) + len(again))
-        self._start = Start(group.id, now, self._session, counter, fresh, again)
+        start = Start(group.id, now, self._session, counter, fresh, again)
+        start.reads = not group.queue.large
+        self._start = start
         return (self._start, *[bury for bury, _ in self._buries])
 
     def _without_exhausted(
@@ -158,11 +161,7 @@ class Claim(Task):
         counter += len(leases)
         for number, (seq, entry) in enumerate(self._others, counter):
             lease = Lease(group, seq, entry.attempt + 1, number, deadline)
-            lease.crashes = entry.crashes
-            lease.priority = entry.priority
-            lease.key = entry.key
-            lease.max_attempts = entry.max_attempts
-            lease.suspect = entry.suspect
+            lease.entry = entry
             leases.append(lease)
         if self._order:
             by_seq = {lease.seq: lease for lease in leases}
@@ -172,6 +171,11 @@ class Claim(Task):
         for lease in leases:
             table[lease.seq] = lease
         self._engine.deadlines.add(deadline, leases)
+
+    @property
+    def messages(self) -> list[Stored] | None:
+        """The messages, if the commit read them."""
+        return None if self._start is None else self._start.messages
 
     def undo(self) -> None:
         """Find what was taken again, from the store."""
@@ -221,12 +225,15 @@ class Acks(Settle):
             return
         group = self._group
         table = group.leases
+        special = []
         for lease in self._valid:
             table.pop(lease.seq, None)
-            if lease.suspect:
-                group.index.suspect_out = False
+            if lease.entry is not None:
+                special.append(lease)
         group.count_settled(len(self._valid), self._op.removed)
-        for lease in self._valid:
+        for lease in special:
+            if lease.is_suspect:
+                group.index.suspect_out = False
             if lease.key is not None:
                 self._engine.key_settled(group, lease.key, lease.seq)
 
@@ -258,8 +265,6 @@ class Failures(Settle):
         self._made = []
         for lease in self._valid:
             most = lease.max_attempts
-            if most is None:
-                most = group.queue.policy.max_attempts
             op: Fail | Bury
             if most and lease.attempt >= most:
                 detail = f"attempt {lease.attempt} of {most} failed"
@@ -286,7 +291,7 @@ class Failures(Settle):
             if isinstance(op, Bury):
                 self._engine.buried(group, op, lease.key)
             else:
-                group.index.retry_at(op.due, lease.seq, entry_of(lease, lease.attempt))
+                group.index.retry_at(op.due, lease.seq, lease.entry_at(lease.attempt))
 
 
 class Rejections(Settle):
@@ -350,11 +355,24 @@ class Releases(Settle):
         group = self._group
         for lease in self._valid:
             group.end(lease)
-            entry = entry_of(lease, lease.attempt - 1)
-            if lease.suspect:
+            entry = lease.entry_at(lease.attempt - 1)
+            if lease.is_suspect:
                 group.index.suspect(lease.seq, entry)
             else:
                 group.index.give_back(lease.seq, entry)
+
+
+class Drops(Releases):
+    """End deliveries of messages that left the store meanwhile."""
+
+    __slots__ = ()
+
+    def apply(self) -> None:
+        """End the leases; nothing comes back, and the next message of each key may move."""
+        for lease in self._valid:
+            self._group.end(lease)
+            if lease.key is not None:
+                self._engine.key_settled(self._group, lease.key, lease.seq)
 
 
 class Cancels(Task):
@@ -416,8 +434,3 @@ class Change(Task):
         """Call `then`."""
         if self._then is not None:
             self._then()
-
-
-def entry_of(lease: Lease, attempt: int) -> Entry:
-    """Return what the ready index must know of a message that comes back."""
-    return Entry(lease.priority, attempt, lease.crashes, lease.key, lease.max_attempts)

@@ -22,7 +22,7 @@ class QueueState:
     `last`: no message of the queue has a higher seq.
     """
 
-    __slots__ = ("dead", "groups", "id", "last", "name", "paused", "policy", "stored")
+    __slots__ = ("dead", "groups", "id", "large", "last", "name", "paused", "policy", "stored")
 
     def __init__(self, row: QueueRow) -> None:
         self.id = row.id
@@ -32,6 +32,8 @@ class QueueState:
         self.stored = row.stored
         self.dead = row.dead
         self.last = row.last
+        #: Bodies are read outside the lock: some are so large that others would notice.
+        self.large = False
         self.groups: list[GroupState] = []
 
     def __repr__(self) -> str:
@@ -107,7 +109,7 @@ class GroupState:
     def end(self, lease: Lease) -> None:
         """Take a lease out of the table."""
         self.leases.pop(lease.seq, None)
-        if lease.suspect:
+        if lease.is_suspect:
             self.index.suspect_out = False
 
     def rebuild(self, open_deliveries: dict[int, int]) -> None:
@@ -118,7 +120,8 @@ class GroupState:
             if open_deliveries.get(seq) == lease.counter
         }
         self.index.reset(self.floor)
-        self.index.suspect_out = any(lease.suspect for lease in self.leases.values())
+        self.index.suspect_out = any(lease.is_suspect for lease in self.leases.values())
         for lease in self.leases.values():
-            if lease.key is not None:
-                self.index.keys[lease.key] = lease.seq
+            key = lease.key
+            if key is not None:
+                self.index.keys[key] = lease.seq

@@ -161,6 +161,11 @@ class Applier:
                 sql.START_AGAIN,
                 (seq, op.group, attempt, self._epoch, number, crashes, op.session, op.started),
             )
+        if op.reads:
+            # The pages stay in this connection's cache, where the ack will need them: a reader
+            # would fetch them from the file once more.
+            seqs = [*op.fresh, *[again.seq for again in op.again]] if op.again else op.fresh
+            op.messages = reads.messages(self._connection, seqs)
 
     def _fail(self, op: Fail) -> None:
         closing = self._closing_of(op.group)
@@ -189,6 +194,10 @@ class Applier:
             first.removed = self._delete_settled(seqs)
 
     def _delete(self, seqs: list[int]) -> int:
+        if sql.is_run(seqs):
+            ends = (seqs[0], seqs[-1])
+            self._execute(sql.DELETE_DELIVERIES_BETWEEN, ends)
+            return self._execute(sql.DELETE_MESSAGES_BETWEEN, ends).rowcount
         removed = 0
         for size, part in sql.in_chunks(seqs):
             removed += self._execute(sql.delete_messages(size), part).rowcount

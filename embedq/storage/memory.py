@@ -24,6 +24,7 @@ from embedq.storage.port import (
     Load,
     LoadDue,
     Op,
+    PutPlain,
     QueueRow,
     Save,
     Stored,
@@ -119,6 +120,11 @@ class MemoryStore:
             draft.exact = isinstance(op, Save) and op.exact
         self._state = draft
         self.last_seq = draft.last_seq
+
+    def put(self, op: PutPlain) -> bool:
+        """Commit one put."""
+        self.commit((op,))
+        return False
 
     def after_commit(self) -> None:
         """Do nothing: there is no log to move."""

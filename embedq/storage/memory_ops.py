@@ -107,6 +107,9 @@ def _(op: port.Start, state: State) -> None:
         counter = op.counter + position
         where = (seq, op.group, attempt, state.epoch, counter, crashes, op.session, op.started)
         state.put_row(DeliveryRow(*where, *(None,) * 5))
+    seqs = [seq for seq, _, _ in deliveries]
+    there = [state.messages[seq] for seq in seqs if seq in state.messages]
+    op.messages = there if op.reads else None
 
 
 def _left_behind(state: State, row: DeliveryRow, now: int, queue: int) -> DeliveryRow:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from mmap import mmap
 from typing import Final, NamedTuple
 
 from embedq.storage.records import Malformed, signed, varint
@@ -70,10 +71,14 @@ class Walk:
 class Pages:
     """The pages of one file image. Pages are numbered from 1; what lies outside reads as zeros."""
 
-    def __init__(self, data: bytes | memoryview, page_size: int) -> None:
+    def __init__(self, data: bytes | mmap, page_size: int) -> None:
         self._data = memoryview(data)
         self.size = page_size
         self.count = -(-len(self._data) // page_size)
+
+    def close(self) -> None:
+        """Let go of the data, so that a mapped file can be closed."""
+        self._data.release()
 
     def page(self, number: int) -> bytes:
         """Return the bytes of a page; a last page that is cut off is filled up with zeros."""

@@ -227,9 +227,21 @@ class Start(Op):
     caller starts only messages that are there and not settled. An earlier delivery of an `again`
     message that is still open is closed as crashed; its retry time is cleared. Starting the same
     attempt once more replaces its row.
+
+    With `reads` a store may answer with the messages themselves, out: `messages`, those that are
+    there; None: ask for them with `Store.messages`.
     """
 
-    __slots__ = ("again", "counter", "fresh", "group", "session", "started")
+    __slots__ = (
+        "again",
+        "counter",
+        "fresh",
+        "group",
+        "messages",
+        "reads",
+        "session",
+        "started",
+    )
 
     def __init__(  # one argument for each column of the row
         self,
@@ -246,6 +258,8 @@ class Start(Op):
         self.counter = counter
         self.fresh = fresh
         self.again = again
+        self.reads = False
+        self.messages: list[Stored] | None = None
 
 
 class Ack(Op):
@@ -507,6 +521,10 @@ class Store(Protocol):
 
     def commit(self, batch: Sequence[Op]) -> None:
         """Do all operations in order, durably and at once; on an error none of them happened."""
+        ...
+
+    def put(self, op: PutPlain) -> bool:
+        """Do the same as `commit` with one plain put. True: `after_commit` has something to do."""
         ...
 
     def after_commit(self) -> None:

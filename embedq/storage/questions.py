@@ -44,11 +44,13 @@ class Questions:
     _readers: Readers
     _applier: Applier
     _stopped: StorageError | None
+    _ceiling: int
 
     def stop(self, reason: StorageError) -> None:
         """Stop serving: every later call raises `reason`, or the one that came first."""
         if self._stopped is None:
             self._stopped = reason
+        self._ceiling = -1  # so that the short way of a put ends here, too
 
     def read(self, question: Callable[[sqlite3.Connection], T]) -> T:
         """Answer from one short snapshot, on a connection that can only read."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
 
 from embedq.storage import statements as sql
 from embedq.storage.port import (
@@ -36,6 +37,8 @@ EVERYTHING = 1 << 62
 _FINAL = 10
 
 Latest = dict[int, Touched]
+
+_new_tuple: Callable[[type[Stored], Iterable[object]], Stored] = tuple.__new__
 
 
 def _latest(rows: Iterable[tuple[int, ...]]) -> tuple[Latest, set[int]]:
@@ -171,10 +174,19 @@ def latest(
 
 def messages(connection: sqlite3.Connection, seqs: Sequence[int]) -> list[Stored]:
     """Answer `Store.messages`."""
+    wanted = list(seqs)
+    if sql.is_run(wanted):
+        ends = (wanted[0], wanted[-1])
+        return _stored(connection.execute(sql.SELECT_MESSAGES_BETWEEN, ends).fetchall())
     found: list[Stored] = []
-    for size, part in sql.in_chunks(list(seqs)):
-        found += map(Stored._make, connection.execute(sql.select_messages(size), part))
+    for size, part in sql.in_chunks(wanted):
+        found += _stored(connection.execute(sql.select_messages(size), part).fetchall())
     return found
+
+
+def _stored(rows: list[tuple[object, ...]]) -> list[Stored]:
+    # Not `_make`: that is a Python function, called for each message.
+    return list(map(_new_tuple, repeat(Stored), rows))
 
 
 def message_range(

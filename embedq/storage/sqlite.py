@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from embedq.clock import Clock, SystemClock
-from embedq.errors import StorageError, StoreBusy, StoreClosed, StoreFull
+from embedq.errors import EmbedqError, StorageError, StoreBusy, StoreClosed, StoreFull
 from embedq.ids import new_store_key
 from embedq.limits import LIMITS, Limits
 from embedq.storage import schema, statements as sql
@@ -103,7 +103,7 @@ class SqliteStore(Questions):
         self._owner = owner
         self._execute = connection.execute
         self._readers = Readers(self.path)
-        self._wal = WriteAheadLog(connection, limits.checkpoint_pages)
+        self._wal = WriteAheadLog(connection, limits.checkpoint_pages, clock)
         self._stopped: StorageError | None = None
         self._commits = 0
         self._open()
@@ -125,7 +125,7 @@ class SqliteStore(Questions):
         put("clean", 0)
         put("seq_reserved", self.last_seq + SEQ_BLOCK)
         self._execute(sql.COMMIT)
-        self._reserved = self.last_seq + SEQ_BLOCK
+        self._reserved = self._ceiling = self.last_seq + SEQ_BLOCK
         self._exact = False
         self._owner.mark(epoch=self.epoch)
         self._applier = Applier(
@@ -141,38 +141,38 @@ class SqliteStore(Questions):
 
     # ------------------------------------------------------------------------ commit
 
+    def put(self, op: PutPlain) -> bool:
+        """See the port. One statement in autocommit, which is its own transaction.
+
+        Three statements would give the GIL up three times: 1.3 times slower alone, and up to 4
+        times beside a thread that computes (docs/performance.md).
+        """
+        first = self.last_seq + 1
+        last = self.last_seq + op.count
+        statement = _INSERT_PLAIN.get(op.count)
+        if last > self._ceiling or statement is None or self.space.low:
+            self.commit((op,))
+            return True
+        self.last_seq = last  # before it is stored: a seq is never used twice, come what may
+        try:
+            self._execute(statement, (first, op.queue, op.put_at, op.kind, *op.items))
+        except Exception as error:  # noqa: BLE001  # sorted out and raised again
+            self._fail(error, (op,))
+        op.first = first
+        wal = self._wal
+        wal.written += 2 + (len(op.items[1]) * op.count >> _PAGE_SHIFT)  # type: ignore[arg-type]
+        return wal.written >= wal.next
+
     def commit(self, batch: Sequence[Op]) -> None:
         """Do all operations in one transaction, or none. See the port."""
         if self._stopped is not None:
             raise self._stopped
         try:
-            if len(batch) == 1 and type(batch[0]) is PutPlain and self._put_alone(batch[0]):
-                return
             if self.space.low:
                 self._refuse_puts(batch)
             self._commit_group(batch)
-        except sqlite3.Error as error:
+        except Exception as error:  # noqa: BLE001  # sorted out and raised again
             self._fail(error, batch)
-        except MemoryError as error:
-            self._roll_back()
-            raise StoreBusy(f"{self.path}: SQLite got no memory") from error
-
-    def _put_alone(self, op: PutPlain) -> bool:
-        """Store messages with one statement in autocommit, which is its own transaction.
-
-        Three statements would give the GIL up three times: 1.3 times slower alone, and up to 4
-        times beside a thread that computes (docs/performance.md).
-        """
-        count = op.count
-        first = self.last_seq + 1
-        last = self.last_seq + count
-        if last > self._reserved or self._exact or self.space.low or count not in _INSERT_PLAIN:
-            return False
-        self.last_seq = last  # first: a seq is never used twice, whatever comes next
-        self._execute(_INSERT_PLAIN[count], (first, op.queue, op.put_at, op.kind, *op.items))
-        op.first = first
-        self._wal.written += 1 + (len(op.items[1]) * count >> _PAGE_SHIFT)  # type: ignore[arg-type]
-        return True
 
     def _commit_group(self, batch: Sequence[Op]) -> None:
         execute = self._execute
@@ -206,6 +206,7 @@ class SqliteStore(Questions):
         if exact:
             self._reserved = self.last_seq
         self._exact = exact
+        self._ceiling = 0 if exact else self._reserved
         self._wal.written += pages
 
     def _put_plain(self, op: PutPlain, singles: list[object]) -> int:
@@ -238,9 +239,16 @@ class SqliteStore(Questions):
 
     # ----------------------------------------------------------------------- failure
 
-    def _fail(self, error: sqlite3.Error, batch: Sequence[Op]) -> None:
+    def _fail(self, error: Exception, batch: Sequence[Op]) -> None:
         """Roll back, stop the store where it must not go on, and raise what the error means."""
         self._roll_back()
+        if isinstance(error, EmbedqError):
+            raise error
+        if isinstance(error, MemoryError):
+            raise StoreBusy(f"{self.path}: SQLite got no memory") from error
+        if not isinstance(error, sqlite3.Error):
+            # A value that SQLite cannot store: checks at the door should have caught it.
+            raise StorageError(f"{self.path}: the operation cannot be stored: {error}") from error
         what = meaning(error, self.path)
         if what.code in {"store_failed", "store_corrupt"}:
             self.stop(what)
@@ -264,6 +272,7 @@ class SqliteStore(Questions):
         """Believe what the file says: an operation that was rolled back may have changed these."""
         self._reserved = self._meta("seq_reserved") or 0
         self._exact = bool(self._meta("clean"))
+        self._ceiling = 0 if self._exact else self._reserved
         self._applier.catalogue = Catalogue(*self.catalogue())
 
     @property
@@ -293,7 +302,7 @@ class SqliteStore(Questions):
 
     def after_commit(self) -> None:
         """Checkpoint when enough has been written. See the port."""
-        if self._wal.is_due:
+        if self._wal.is_due():
             self.checkpoint()
 
     def checkpoint(self) -> bool:
@@ -346,7 +355,7 @@ class SqliteStore(Questions):
     def close(self, *, clean: bool) -> None:
         """See the port. The lock is given back last."""
         if self._stopped is None:
-            self._stopped = StoreClosed(f"the store of {self.path} is closed")
+            self.stop(StoreClosed(f"the store of {self.path} is closed"))
         elif isinstance(self._stopped, StoreClosed):
             return
         else:

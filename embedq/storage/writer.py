@@ -112,13 +112,14 @@ class Writer:
                 self._recover()
             self._inflight = op
             try:
-                self._store.commit((op,))
+                untidy = self._store.put(op)
             except EmbedqError:
                 self._inflight = None  # rolled back: nothing happened
                 raise
             applied(op)
             self._inflight = None
-            self._store.after_commit()
+            if untidy:
+                self._store.after_commit()
 
     def run(self, task: Task) -> None:
         """Commit a task, with others if there are any; return when it is durable.
