@@ -93,37 +93,39 @@ class SaveCounts(Task):
 
 
 class Expire(Task):
-    """Dead-letter a message whose time is over, in every group that waits for it."""
+    """Dead-letter messages whose time is over, in every group that waits for them."""
 
-    __slots__ = ("_cancel", "_engine", "_ops", "_queue", "_seq")
+    __slots__ = ("_buries", "_cancels", "_engine", "_over")
 
-    def __init__(self, engine: Engine, queue: QueueState, seq: int) -> None:
-        super().__init__(64)
+    def __init__(self, engine: Engine, over: Sequence[tuple[QueueState, int]]) -> None:
+        super().__init__(64 * len(over))
         self._engine = engine
-        self._queue = queue
-        self._seq = seq
+        self._over = over
 
     def prepare(self) -> Sequence[Op]:
-        """See who waits for it. Where it is leased the consumer may still finish."""
+        """See who waits for each. Where one is leased the consumer may still finish."""
         now = self._engine.now_ms()
-        waiting = set(self._engine.store.unsettled(self._seq))
-        self._cancel = Cancel(self._queue.id, [self._seq])
-        self._ops: list[tuple[GroupState, Bury]] = []
-        if not self._queue.groups:
-            return (self._cancel,)  # nobody has ever asked for it
-        for group in self._queue.groups:
-            if group.id in waiting and self._seq not in group.leases:
-                bury = Bury(group.id, self._seq, now, Reason.EXPIRED, "its time to live is over")
-                bury.moved_by = "host"
-                bury.outcome = Outcome.EXPIRED
-                self._ops.append((group, bury))
-        return [bury for _, bury in self._ops]
+        self._cancels: list[tuple[QueueState, Cancel]] = []
+        self._buries: list[tuple[GroupState, Bury]] = []
+        for queue, seq in self._over:
+            if not queue.groups:  # nobody has ever asked for it
+                self._cancels.append((queue, Cancel(queue.id, [seq])))
+                continue
+            waiting = set(self._engine.store.unsettled(seq))
+            for group in queue.groups:
+                if group.id in waiting and seq not in group.leases:
+                    bury = Bury(group.id, seq, now, Reason.EXPIRED, "its time to live is over")
+                    bury.moved_by = "host"
+                    bury.outcome = Outcome.EXPIRED
+                    self._buries.append((group, bury))
+        return [op for _, op in (*self._cancels, *self._buries)]
 
     def apply(self) -> None:
-        """Count."""
-        self._queue.stored -= len(self._cancel.removed)
-        for group, bury in self._ops:
-            entry = group.index.entries.get(self._seq)
+        """Count, and let the next message of each key move."""
+        for queue, cancel in self._cancels:
+            queue.stored -= len(cancel.removed)
+        for group, bury in self._buries:
+            entry = group.index.entries.get(bury.seq)
             self._engine.buried(group, bury, None if entry is None else entry.key)
 
 

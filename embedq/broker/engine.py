@@ -383,10 +383,16 @@ class Engine:
         by_group: dict[int, list[Lease]] = {}
         for lease in over:
             by_group.setdefault(lease.group.id, []).append(lease)
-        for leases in by_group.values():
-            group = leases[0].group
-            task = moves.Failures(self, group, leases, Outcome.TIMED_OUT, None, 0)
-            self.writer.run(task)
+        try:
+            for group_id in list(by_group):
+                leases = by_group[group_id]
+                self.writer.run(moves.Timeouts(self, leases[0].group, leases))
+                del by_group[group_id]
+        finally:
+            if by_group:  # an error: they are still held, so watch them again
+                with self.writer.lock:
+                    for leases in by_group.values():
+                        self.deadlines.add(self.monotonic(), leases)
         return len(over)
 
     # ------------------------------------------------------------------ looking and removing
@@ -441,11 +447,12 @@ class Engine:
         self.upkeep.stop()
         clean = False
         try:
-            if release:
+            if release and self.store.stopped is None:
                 for group in self.groups():
                     self.release(list(group.leases.values()))
-            self.writer.run(changes.SaveCounts(self, exact=self.counts_exact))
-            clean = True
+            if self.store.stopped is None:
+                self.writer.run(changes.SaveCounts(self, exact=self.counts_exact))
+                clean = True
         finally:
             self.writer.close()
             self.store.close(clean=clean)

@@ -294,6 +294,21 @@ class Failures(Settle):
                 group.index.retry_at(op.due, lease.seq, lease.entry_at(lease.attempt))
 
 
+class Timeouts(Failures):
+    """The leases have ended without an answer: that was an attempt."""
+
+    __slots__ = ()
+
+    def __init__(self, engine: Engine, group: GroupState, leases: Sequence[Lease]) -> None:
+        super().__init__(engine, group, leases, Outcome.TIMED_OUT, None, 0)
+
+    def prepare(self) -> Sequence[Op]:
+        """Look once more: a lease may have been extended since somebody found it over."""
+        now = self._engine.monotonic()
+        self._leases = [lease for lease in self._leases if lease.deadline <= now]
+        return super().prepare()
+
+
 class Rejections(Settle):
     """Dead-letter messages now, whatever attempts are left."""
 

@@ -9,6 +9,7 @@ Does not know: how a chore is done, SQL, consumers.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -19,6 +20,8 @@ from embedq.storage.port import Forget, Tally
 
 if TYPE_CHECKING:
     from embedq.broker.engine import Engine
+
+_log = logging.getLogger("embedq.upkeep")
 
 ROUND_S = 1.0
 _SAVE_EVERY_S = 60.0
@@ -38,7 +41,7 @@ class Upkeep:
         self._saved_at = engine.monotonic()
         self._seen = (-1, -1)
         #: What the last failed chore said; chores are tried again in the next round.
-        self.trouble: EmbedqError | None = None
+        self.trouble: Exception | None = None
 
     # ------------------------------------------------------------------------- the thread
 
@@ -89,6 +92,10 @@ class Upkeep:
         except EmbedqError as error:
             # The store says the same to every caller; a full disk or a busy file passes.
             self.trouble = error
+        except Exception as error:
+            # A defect in one chore must not end the others for the life of the host.
+            _log.exception("a chore of the host failed: %s", chore.__name__)
+            self.trouble = error
 
     def _look_at_disk(self) -> None:
         self._engine.store.look_around()
@@ -96,8 +103,13 @@ class Upkeep:
     def _expire(self) -> None:
         engine = self._engine
         names = {queue.id: queue for queue in engine.queues.values()}
-        for seq, queue in engine.store.expired(engine.now_ms(), _MANY):
-            engine.writer.run(changes.Expire(engine, names[queue], seq))
+        over = [
+            (names[queue], seq)
+            for seq, queue in engine.store.expired(engine.now_ms(), _MANY)
+            if queue in names
+        ]
+        if over:
+            engine.writer.run(changes.Expire(engine, over))
 
     def _retire(self) -> None:
         engine = self._engine

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Self
 
 from embedq.clock import Clock, SystemClock
-from embedq.errors import GroupNotFound, InvalidOption, StoreClosed
+from embedq.errors import GroupNotFound, InvalidOption, StorageError, StoreClosed
 from embedq.ids import KEY_BYTES, new_store_key
 from embedq.storage.memory_ops import apply
 from embedq.storage.memory_state import State
@@ -101,6 +101,11 @@ class MemoryStore:
         store = type(self)(self.clock, key=self.key)
         store._begin(state)  # noqa: SLF001  # one of us
         return store
+
+    @property
+    def stopped(self) -> StorageError | None:
+        """StoreClosed once it is closed: nothing else stops a store in memory."""
+        return StoreClosed("this store in memory was closed") if self._closed else None
 
     # --------------------------------------------------------------------------- writing
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from embedq.errors import StorageError
 from embedq.lifecycle import Outcome, Reason
 from embedq.policy import QueuePolicy
 
@@ -514,6 +515,11 @@ class Store(Protocol):
     epoch: int  # rises with every opening
     clean: bool  # the stored counts were exact when we opened
     last_seq: int  # of the last committed put, or a bound from earlier epochs
+
+    @property
+    def stopped(self) -> StorageError | None:
+        """Why the store serves no longer, if so."""
+        ...
 
     def catalogue(self) -> tuple[list[QueueRow], list[GroupRow]]:
         """Return all queues and groups, with the counts that were saved last."""
