@@ -10,24 +10,26 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from embedq.broker.leases import Lease
-from embedq.broker.moves import Claim, Releases
+from embedq.broker.moves import Claim
+from embedq.broker.settling import Releases
 from embedq.broker.state import GroupState, QueueState
 from embedq.lifecycle import Outcome, Reason
-from embedq.storage.port import Bury, Cancel, DeclareGroup, Op, Retire, Save
+from embedq.storage.ops import Bury, Cancel, DeclareGroup, Op, Retire, Save
 from embedq.storage.writer import Task
 
 if TYPE_CHECKING:
     from embedq.broker.engine import Engine
+    from embedq.broker.registry import Registry
 
 
 class NewGroup(Task):
     """Create a consumer group, unless somebody else just did."""
 
-    __slots__ = ("_engine", "_op", "_queue")
+    __slots__ = ("_op", "_queue", "_registry")
 
-    def __init__(self, engine: Engine, queue: QueueState, name: str, start: str) -> None:
+    def __init__(self, registry: Registry, queue: QueueState, name: str, start: str) -> None:
         super().__init__(64)
-        self._engine = engine
+        self._registry = registry
         self._queue = queue
         at_end = start == "end" or (start == "auto" and bool(queue.groups))
         self._op = DeclareGroup(queue.id, name, -1 if at_end else 0)
@@ -35,7 +37,7 @@ class NewGroup(Task):
     def prepare(self) -> Sequence[Op]:
         """Fix the end of the queue: under the lock nothing can be put in between."""
         if self._op.floor:
-            self._op.floor = self._engine.store.last_seq
+            self._op.floor = self._registry.store.last_seq
         return (self._op,)
 
     def apply(self) -> None:
@@ -43,8 +45,8 @@ class NewGroup(Task):
         row = self._op.row
         queue = self._queue
         if row is not None and all(known.id != row.id for known in queue.groups):
-            head_max = self._engine.limits.head_max
-            queue.groups.append(GroupState(row, queue, self._engine.store, head_max))
+            store, head_max = self._registry.store, self._registry.limits.head_max
+            queue.groups.append(GroupState(row, queue, store, head_max))
 
 
 class Abandoned(Releases):

@@ -10,51 +10,37 @@ did is durable. Promises P1 to P7 are kept here and below (docs/promises.md).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Self
 from zlib import crc32
 
-import msgspec
-
-from embedq.broker import changes, moves, supply
+from embedq.broker import changes, moves, settling, supply
+from embedq.broker.intake import checksum, row_of, too_large
 from embedq.broker.leases import Deadlines, Lease
+from embedq.broker.registry import Registry
 from embedq.broker.state import GroupState, QueueState
 from embedq.broker.upkeep import Upkeep
 from embedq.clock import Clock, SystemClock, parse_duration
 from embedq.errors import (
     ForkedBroker,
-    GroupNotFound,
-    InvalidOption,
     LimitExceeded,
-    QueueNotFound,
     StaleLease,
 )
 from embedq.ids import MessageIds
 from embedq.lifecycle import Outcome, Reason
 from embedq.limits import LIMITS, Limits
 from embedq.message import Draft, ErrorInfo, Receipt
-from embedq.names import check_group_name, check_queue_name
-from embedq.policy import QueuePolicy
 from embedq.storage.fork import on_fork
-from embedq.storage.port import (
-    Bury,
-    DeclareQueue,
-    OpenSession,
-    Pause,
-    PutPlain,
-    Row,
-    Store,
-    Stored,
-)
+from embedq.storage.ops import Bury, OpenSession, PutPlain
+from embedq.storage.port import Store
+from embedq.storage.rows import Stored
 from embedq.storage.writer import Writer
 
 #: Bytes of a body from which on a queue's bodies are read outside the lock.
 _LARGE = 64 * 1024
 
-_encode_headers = msgspec.msgpack.Encoder().encode
 
-
-class Engine:
+class Engine(Registry):
     """The broker's core on one store. Takes the store over: `close` closes it.
 
     `head_max` bounds the seqs held in memory for each group and priority, `load_chunk` how many
@@ -69,6 +55,7 @@ class Engine:
         limits: Limits = LIMITS,
         session: str | None = None,
     ) -> None:
+        super().__init__()
         self.store = store
         self.limits = limits
         self.clock = clock or SystemClock()
@@ -83,7 +70,6 @@ class Engine:
         self.writer = Writer(
             store, self, most=limits.group_max_ops, most_bytes=limits.group_max_bytes
         )
-        self.queues: dict[str, QueueState] = {}
         self._read_catalogue()
         name = session or f"host-{os.getpid()}"
         opened = OpenSession(name, self.now_ms())
@@ -91,15 +77,6 @@ class Engine:
         self.session = opened.id
         self.upkeep = Upkeep(self)
         on_fork(self)
-
-    def _read_catalogue(self) -> None:
-        queues, groups = self.store.catalogue()
-        by_id: dict[int, QueueState] = {}
-        for row in queues:
-            by_id[row.id] = self.queues[row.name] = QueueState(row)
-        for group in groups:
-            queue = by_id[group.queue]
-            queue.groups.append(GroupState(group, queue, self.store, self.limits.head_max))
 
     # ------------------------------------------------------------------------- small things
 
@@ -113,81 +90,11 @@ class Engine:
         self._counter += count
         return first
 
-    def groups(self) -> Iterable[GroupState]:
-        """Go through the groups of all queues."""
-        for queue in self.queues.values():
-            yield from queue.groups
-
     def forked_in_child(self) -> None:
         """Refuse everything in a child made by fork: the file has one host, the parent."""
         self.writer.refuse(
             ForkedBroker("this broker belongs to the parent process; the fork cannot use it")
         )
-
-    # --------------------------------------------------------------------- queues and groups
-
-    def queue(self, name: str, policy: QueuePolicy | None = None) -> QueueState:
-        """Return a queue, creating it if need be; a policy given replaces the stored one.
-
-        Raises InvalidName, or what the store raises.
-        """
-        known = self.queues.get(name)
-        if known is not None and (policy is None or policy == known.policy):
-            return known
-        check_queue_name(name)
-        declare = DeclareQueue(name, policy or QueuePolicy())
-
-        def then() -> None:
-            row = declare.row
-            assert row is not None  # noqa: S101  # set by the commit
-            state = self.queues.get(name)
-            if state is None:
-                self.queues[name] = QueueState(row)
-            else:
-                state.policy = row.policy
-
-        self.writer.run(moves.Change([declare], then))
-        return self.queues[name]
-
-    def existing_queue(self, name: str) -> QueueState:
-        """Return a queue that exists. Raises QueueNotFound."""
-        try:
-            return self.queues[name]
-        except KeyError:
-            raise QueueNotFound(f"there is no queue {name!r}") from None
-
-    def group(self, queue: QueueState, name: str = "default", start: str = "auto") -> GroupState:
-        """Return a consumer group, creating it if need be.
-
-        `start` says where a new one begins: "beginning", "end", or "auto": the first group of a
-        queue at the beginning, later ones at the end.
-        """
-        for known in queue.groups:
-            if known.name == name:
-                return known
-        check_group_name(name)
-        if start not in {"auto", "beginning", "end"}:
-            raise InvalidOption(
-                f"start={start!r}: a group starts at 'beginning', 'end' or 'auto'",
-                argument="start",
-            )
-        self.writer.run(changes.NewGroup(self, queue, name, start))
-        return self.existing_group(queue, name)
-
-    def existing_group(self, queue: QueueState, name: str) -> GroupState:
-        """Return a group that exists. Raises GroupNotFound."""
-        for known in queue.groups:
-            if known.name == name:
-                return known
-        raise GroupNotFound(f"queue {queue.name!r} has no group {name!r}")
-
-    def pause(self, queue: QueueState, *, paused: bool = True) -> None:
-        """Stop handing out messages of a queue, or go on; survives restarts."""
-
-        def then() -> None:
-            queue.paused = paused
-
-        self.writer.run(moves.Change([Pause(queue.id, paused)], then))
 
     # ------------------------------------------------------------------------------- put
 
@@ -197,7 +104,7 @@ class Engine:
         Raises LimitExceeded, StoreFull, StoreBusy, StoreFailed.
         """
         if len(body) > self.limits.body_bytes:
-            raise _too_large(queue, len(body), self.limits)
+            raise too_large(queue, len(body), self.limits)
         op = PutPlain(queue.id, int(self._time() * 1000), kind, [crc32(body), body], 1)
         self.writer.put(op, queue.put_applied)
         return op.first
@@ -214,7 +121,7 @@ class Engine:
             )
         largest = max(map(len, bodies))
         if largest > self.limits.body_bytes:
-            raise _too_large(queue, largest, self.limits)
+            raise too_large(queue, largest, self.limits)
         items: list[int | bytes] = [0] * (2 * count)
         items[::2] = map(crc32, bodies)
         items[1::2] = bodies
@@ -229,7 +136,7 @@ class Engine:
         the earlier message.
         """
         now = self.now_ms()
-        rows = [_row(draft, now) for draft in drafts]
+        rows = [row_of(draft, now) for draft in drafts]
         task = moves.PutMessages(self, queue, rows, now)
         self.writer.run(task)
         stored = set(task.op.stored)
@@ -302,14 +209,14 @@ class Engine:
     def _turn_away(self, lease: Lease, message: Stored | None) -> None:
         """Settle a delivery that must not reach a consumer."""
         if message is None:
-            self.writer.run(moves.Drops(self, lease.group, [lease]))  # cancelled meanwhile
+            self.writer.run(settling.Drops(self, lease.group, [lease]))  # cancelled meanwhile
         elif message.crc != checksum(message.headers, message.body):
             self._bury(lease, Reason.CORRUPT, "the stored checksum does not match the body")
         else:
             self._bury(lease, Reason.EXPIRED, f"expired at {message.expires} ms")
 
     def _bury(self, lease: Lease, reason: Reason, detail: str) -> None:
-        self.writer.run(moves.Rejections(self, lease.group, [lease], reason, detail, "host"))
+        self.writer.run(settling.Rejections(self, lease.group, [lease], reason, detail, "host"))
 
     def _abandon(self, group: GroupState, claim: moves.Claim) -> None:
         """The claim's caller was interrupted: nobody will ever settle what it got."""
@@ -322,13 +229,15 @@ class Engine:
 
         Raises StaleLease if some no longer count; the others are settled all the same.
         """
-        self._settle(moves.Acks, leases)
+        self._settle(settling.Acks, leases)
 
     def release(self, leases: Sequence[Lease]) -> None:
         """Give deliveries back: ready again at their old places, no attempt counted."""
-        self._settle(moves.Releases, leases)
+        self._settle(settling.Releases, leases)
 
-    def _settle(self, kind: type[moves.Acks | moves.Releases], leases: Sequence[Lease]) -> None:
+    def _settle(
+        self, kind: type[settling.Acks | settling.Releases], leases: Sequence[Lease]
+    ) -> None:
         if not leases:
             return
         group = leases[0].group
@@ -353,7 +262,7 @@ class Engine:
         """
         text = None if error is None else error.encode()
         delay_ms = round(parse_duration(delay_s, "delay") * 1000)
-        task = moves.Failures(self, lease.group, [lease], outcome, text, delay_ms)
+        task = settling.Failures(self, lease.group, [lease], outcome, text, delay_ms)
         self.writer.run(task)
         _raise_stale(task)
 
@@ -361,7 +270,7 @@ class Engine:
         self, lease: Lease, detail: str = "", error: ErrorInfo | None = None, by: str = ""
     ) -> None:
         """Dead-letter a message now, whatever attempts are left. Raises StaleLease."""
-        task = moves.Rejections(self, lease.group, [lease], Reason.REJECTED, detail, by)
+        task = settling.Rejections(self, lease.group, [lease], Reason.REJECTED, detail, by)
         task.cause = None if error is None else error.encode()
         self.writer.run(task)
         _raise_stale(task)
@@ -386,7 +295,7 @@ class Engine:
         try:
             for group_id in list(by_group):
                 leases = by_group[group_id]
-                self.writer.run(moves.Timeouts(self, leases[0].group, leases))
+                self.writer.run(settling.Timeouts(self, leases[0].group, leases))
                 del by_group[group_id]
         finally:
             if by_group:  # an error: they are still held, so watch them again
@@ -466,39 +375,7 @@ class Engine:
         self.close()
 
 
-def checksum(headers: bytes | None, body: bytes) -> int:
-    """Return the CRC-32 that is stored with a message."""
-    return crc32(body) if headers is None else crc32(body, crc32(headers))
-
-
-def _row(draft: Draft, now: int) -> Row:
-    headers = None if draft.headers is None else _encode_headers(dict(draft.headers))
-    until = 0 if draft.dedup_key is None else now + draft.dedup_window_ms
-    due = draft.available_at_ms
-    return Row(
-        kind=draft.kind,
-        crc=checksum(headers, draft.body),
-        priority=draft.priority,
-        due=due if due is not None and due > now else None,
-        expires=draft.expires_at_ms,
-        key=draft.ordering_key,
-        max_attempts=draft.max_attempts,
-        headers=headers,
-        body=draft.body,
-        dedup_key=draft.dedup_key,
-        dedup_until=until,
-    )
-
-
-def _raise_stale(task: moves.Settle) -> None:
+def _raise_stale(task: settling.Settle) -> None:
     if task.stale:
         names = ", ".join(str(lease.seq) for lease in task.stale[:5])
         raise StaleLease(f"{len(task.stale)} leases no longer count (messages {names})")
-
-
-def _too_large(queue: QueueState, size: int, limits: Limits) -> LimitExceeded:
-    return LimitExceeded(
-        f"queue {queue.name!r}: a body of {size} bytes is more than "
-        f"body_bytes={limits.body_bytes}",
-        limit="body_bytes",
-    )

@@ -10,7 +10,7 @@ import heapq
 from typing import TYPE_CHECKING
 
 from embedq.broker.ready import Entry
-from embedq.storage.port import Stored
+from embedq.storage.rows import Stored
 
 if TYPE_CHECKING:
     from embedq.broker.state import GroupState

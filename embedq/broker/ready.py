@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 from embedq.broker.timeline import Timeline
 from embedq.limits import LIMITS
-from embedq.storage.port import Chunk, DueChunk, Waiting
+from embedq.storage.rows import Chunk, DueChunk, Waiting
 
 LEVELS = LIMITS.priority_max + 1
 

@@ -13,7 +13,9 @@ from _thread import allocate_lock
 from embedq.broker.leases import Lease
 from embedq.broker.ready import ReadyIndex
 from embedq.policy import QueuePolicy
-from embedq.storage.port import GroupRow, PutPlain, QueueRow, Store
+from embedq.storage.ops import PutPlain
+from embedq.storage.port import Store
+from embedq.storage.rows import GroupRow, QueueRow
 
 
 class QueueState:

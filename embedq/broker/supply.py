@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from embedq.broker.ready import Entry
 from embedq.broker.state import GroupState
 from embedq.broker.timeline import Timeline
-from embedq.storage.port import Load, LoadDue, Touched, Waiting
+from embedq.storage.port import Load, LoadDue
+from embedq.storage.rows import Touched, Waiting
 
 if TYPE_CHECKING:
     from embedq.broker.engine import Engine

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from embedq.broker import changes, moves
 from embedq.errors import EmbedqError, StorageError
-from embedq.storage.port import Forget, Tally
+from embedq.storage.ops import Forget
+from embedq.storage.port import Tally
 
 if TYPE_CHECKING:
     from embedq.broker.engine import Engine
@@ -92,7 +93,7 @@ class Upkeep:
         except EmbedqError as error:
             # The store says the same to every caller; a full disk or a busy file passes.
             self.trouble = error
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  # logged, and shown as trouble
             # A defect in one chore must not end the others for the life of the host.
             _log.exception("a chore of the host failed: %s", chore.__name__)
             self.trouble = error

@@ -17,31 +17,33 @@ from embedq.limits import LIMITS
 from embedq.message import AttemptRecord, ErrorInfo
 from embedq.policy import QueuePolicy
 from embedq.storage import reads, statements as sql
-from embedq.storage.port import (
-    REDRIVEN_FROM,
+from embedq.storage.ops import (
     Ack,
     Bury,
     Cancel,
     Collect,
-    DeadRow,
     DeclareGroup,
     DeclareQueue,
-    DeliveryRow,
     Fail,
     Forget,
-    GroupRow,
     Op,
     OpenSession,
     Pause,
     PurgeDead,
     PutRows,
-    QueueRow,
     Redrive,
     Release,
     RemoveGroup,
     Retire,
     Save,
     Start,
+)
+from embedq.storage.rows import (
+    REDRIVEN_FROM,
+    DeadRow,
+    DeliveryRow,
+    GroupRow,
+    QueueRow,
     Stored,
 )
 

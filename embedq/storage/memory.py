@@ -15,20 +15,16 @@ from embedq.errors import GroupNotFound, InvalidOption, StorageError, StoreClose
 from embedq.ids import KEY_BYTES, new_store_key
 from embedq.storage.memory_ops import apply
 from embedq.storage.memory_state import State
-from embedq.storage.port import (
+from embedq.storage.ops import Op, PutPlain, Save
+from embedq.storage.port import Load, LoadDue, Tally
+from embedq.storage.rows import (
     Chunk,
     DeadRow,
     DeliveryRow,
     DueChunk,
     GroupRow,
-    Load,
-    LoadDue,
-    Op,
-    PutPlain,
     QueueRow,
-    Save,
     Stored,
-    Tally,
     Waiting,
 )
 

@@ -16,13 +16,13 @@ from embedq.errors import InvalidOption
 from embedq.lifecycle import Outcome
 from embedq.limits import LIMITS
 from embedq.message import AttemptRecord, ErrorInfo
-from embedq.storage import port
+from embedq.storage import ops, rows
 from embedq.storage.memory_state import State, is_final
-from embedq.storage.port import DeadRow, DeliveryRow, GroupRow, QueueRow, Stored
+from embedq.storage.rows import DeadRow, DeliveryRow, GroupRow, QueueRow, Stored
 
 
 @singledispatch
-def apply(op: port.Op, _state: State) -> None:
+def apply(op: ops.Op, _state: State) -> None:
     """Do one operation, setting its "out" fields; InvalidOption for something unknown."""
     raise InvalidOption(
         f"{type(op).__name__} is not an operation of the store port",
@@ -41,7 +41,7 @@ def _store(state: State, message: Stored) -> int:
 
 
 @apply.register
-def _(op: port.PutPlain, state: State) -> None:
+def _(op: ops.PutPlain, state: State) -> None:
     op.first = state.last_seq + 1
     for position in range(op.count):
         crc, body = op.items[2 * position], op.items[2 * position + 1]
@@ -50,7 +50,7 @@ def _(op: port.PutPlain, state: State) -> None:
 
 
 @apply.register
-def _(op: port.PutRows, state: State) -> None:
+def _(op: ops.PutRows, state: State) -> None:
     op.seqs, op.stored = [], []
     for position, row in enumerate(op.rows):
         if row.dedup_key is not None:
@@ -82,7 +82,7 @@ def _(op: port.PutRows, state: State) -> None:
 
 
 @apply.register
-def _(op: port.Forget, state: State) -> None:
+def _(op: ops.Forget, state: State) -> None:
     over = [key for key, (_, until) in state.dedup.items() if until <= op.now]
     over.sort(key=lambda key: state.dedup[key][1])
     for key in over[: op.limit]:
@@ -94,7 +94,7 @@ def _(op: port.Forget, state: State) -> None:
 
 
 @apply.register
-def _(op: port.Start, state: State) -> None:
+def _(op: ops.Start, state: State) -> None:
     deliveries = [(seq, 1, 0) for seq in op.fresh]
     deliveries += op.again
     for position, (seq, attempt, crashes) in enumerate(deliveries):
@@ -129,7 +129,7 @@ def _closed(
 
 
 @apply.register
-def _(op: port.Fail, state: State) -> None:
+def _(op: ops.Fail, state: State) -> None:
     row = state.open_row(op.group, op.seq)
     if row is not None and row.attempt == op.attempt:
         queue = state.messages[op.seq].queue
@@ -138,7 +138,7 @@ def _(op: port.Fail, state: State) -> None:
 
 
 @apply.register
-def _(op: port.Release, state: State) -> None:
+def _(op: ops.Release, state: State) -> None:
     for seq, attempt in op.deliveries:
         row = state.open_row(op.group, seq)
         if row is not None and row.attempt == attempt:
@@ -149,7 +149,7 @@ def _(op: port.Release, state: State) -> None:
 
 
 @apply.register
-def _(op: port.Ack, state: State) -> None:
+def _(op: ops.Ack, state: State) -> None:
     op.removed = 0
     for seq in op.seqs:
         row = state.open_row(op.group, seq)
@@ -168,7 +168,7 @@ def _leave(state: State, seq: int) -> int:
 
 
 @apply.register
-def _(op: port.Cancel, state: State) -> None:
+def _(op: ops.Cancel, state: State) -> None:
     op.removed = []
     for seq in op.seqs:
         message = state.messages.get(seq)
@@ -178,7 +178,7 @@ def _(op: port.Cancel, state: State) -> None:
 
 
 @apply.register
-def _(op: port.Collect, state: State) -> None:
+def _(op: ops.Collect, state: State) -> None:
     op.removed = 0
     if not state.groups_of(op.queue):
         return
@@ -188,7 +188,7 @@ def _(op: port.Collect, state: State) -> None:
 
 
 @apply.register
-def _(op: port.Retire, state: State) -> None:
+def _(op: ops.Retire, state: State) -> None:
     op.removed, op.reached = 0, None
     # All that one commit closed share a number: they are looked at together or not at all.
     for number in _closing_numbers(state, op):
@@ -207,7 +207,7 @@ def _(op: port.Retire, state: State) -> None:
         op.reached = number
 
 
-def _closing_numbers(state: State, op: port.Retire) -> list[int]:
+def _closing_numbers(state: State, op: ops.Retire) -> list[int]:
     """Return the numbers of the next `limit` closings of a group, each once."""
     numbers = sorted(
         row.closed
@@ -222,7 +222,7 @@ def _closing_numbers(state: State, op: port.Retire) -> list[int]:
 
 
 @apply.register
-def _(op: port.Bury, state: State) -> None:
+def _(op: ops.Bury, state: State) -> None:
     op.dead_id, op.removed = None, 0
     if op.group not in state.unsettled(op.seq):
         return
@@ -260,7 +260,7 @@ def _records(state: State, attempts: list[DeliveryRow]) -> bytes:
     return msgspec.msgpack.encode(records)
 
 
-def _dead_letter(op: port.Bury, dead_id: int, message: Stored, attempts: bytes) -> DeadRow:
+def _dead_letter(op: ops.Bury, dead_id: int, message: Stored, attempts: bytes) -> DeadRow:
     return DeadRow(
         id=dead_id,
         seq=op.seq,
@@ -283,7 +283,7 @@ def _dead_letter(op: port.Bury, dead_id: int, message: Stored, attempts: bytes) 
 
 
 @apply.register
-def _(op: port.Redrive, state: State) -> None:
+def _(op: ops.Redrive, state: State) -> None:
     op.seqs = []
     for dead_id, origin in zip(op.dead_ids, op.origins, strict=True):
         letter = state.dead.get(dead_id)
@@ -299,7 +299,7 @@ def _alive(letter: DeadRow, origin: str, now: int) -> Stored:
     headers: dict[str, str] = {}
     if letter.headers is not None:
         headers = msgspec.msgpack.decode(letter.headers, type=dict[str, str])
-    encoded = msgspec.msgpack.encode({**headers, port.REDRIVEN_FROM: origin})
+    encoded = msgspec.msgpack.encode({**headers, rows.REDRIVEN_FROM: origin})
     return Stored(
         seq=0,
         queue=letter.queue,
@@ -317,7 +317,7 @@ def _alive(letter: DeadRow, origin: str, now: int) -> Stored:
 
 
 @apply.register
-def _(op: port.PurgeDead, state: State) -> None:
+def _(op: ops.PurgeDead, state: State) -> None:
     op.removed = 0
     for dead_id in op.dead_ids:
         if dead_id in state.dead and state.dead[dead_id].queue == op.queue:
@@ -329,7 +329,7 @@ def _(op: port.PurgeDead, state: State) -> None:
 
 
 @apply.register
-def _(op: port.DeclareQueue, state: State) -> None:
+def _(op: ops.DeclareQueue, state: State) -> None:
     row = next((row for row in state.queues.values() if row.name == op.name), None)
     if row is None:
         row = QueueRow(state.new_id(), op.name, op.policy, False, 0, 0, 0)
@@ -338,13 +338,13 @@ def _(op: port.DeclareQueue, state: State) -> None:
 
 
 @apply.register
-def _(op: port.Pause, state: State) -> None:
+def _(op: ops.Pause, state: State) -> None:
     if op.queue in state.queues:
         state.queues[op.queue] = replace(state.queues[op.queue], paused=op.paused)
 
 
 @apply.register
-def _(op: port.DeclareGroup, state: State) -> None:
+def _(op: ops.DeclareGroup, state: State) -> None:
     row = next((row for row in state.groups_of(op.queue) if row.name == op.name), None)
     if row is None:
         below = [m for m in state.messages.values() if m.queue == op.queue and m.seq <= op.floor]
@@ -354,20 +354,20 @@ def _(op: port.DeclareGroup, state: State) -> None:
 
 
 @apply.register
-def _(op: port.RemoveGroup, state: State) -> None:
+def _(op: ops.RemoveGroup, state: State) -> None:
     state.groups.pop(op.group, None)
     for seq, rows in list(state.deliveries.items()):
         state.set_rows(seq, [row for row in rows if row.group != op.group])
 
 
 @apply.register
-def _(op: port.OpenSession, state: State) -> None:
+def _(op: ops.OpenSession, state: State) -> None:
     op.id = state.new_id()
     state.sessions[op.id] = op.name
 
 
 @apply.register
-def _(op: port.Save, state: State) -> None:
+def _(op: ops.Save, state: State) -> None:
     for queue, stored, dead, last in op.queues:
         if queue in state.queues:
             state.queues[queue] = replace(state.queues[queue], stored=stored, dead=dead, last=last)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from embedq.lifecycle import FINAL
-from embedq.storage.port import (
+from embedq.storage.rows import (
     DeadRow,
     DeliveryRow,
     GroupRow,

@@ -16,20 +16,18 @@ from embedq.policy import QueuePolicy
 from embedq.storage import reads, statements as sql
 from embedq.storage.apply import Applier
 from embedq.storage.connection import meaning
-from embedq.storage.port import (
+from embedq.storage.port import Load, LoadDue, Tally
+from embedq.storage.readers import Readers
+from embedq.storage.rows import (
     Chunk,
     DeadRow,
     DeliveryRow,
     DueChunk,
     GroupRow,
-    Load,
-    LoadDue,
     QueueRow,
     Stored,
-    Tally,
     Waiting,
 )
-from embedq.storage.readers import Readers
 
 T = TypeVar("T")
 

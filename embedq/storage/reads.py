@@ -13,17 +13,15 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 
 from embedq.storage import statements as sql
-from embedq.storage.port import (
+from embedq.storage.port import Load, LoadDue, Tally
+from embedq.storage.rows import (
     Chunk,
     DeadRow,
     DeliveryRow,
     DueChunk,
     GroupRow,
-    Load,
-    LoadDue,
     QueueRow,
     Stored,
-    Tally,
     Touched,
     Waiting,
 )

@@ -28,8 +28,9 @@ _EPOCH_MAX: Final = 1 << 22
 #: Larger ids of queues, groups and sessions are damage; SQLite would count on from them.
 _ID_MAX: Final = 1 << 31
 
-# When a message that is set aside gets another number.
-_NEVER, _ALWAYS, _IF_TAKEN = 0, 1, 2
+# What becomes of a message that was set aside, once everything has been seen: a dead letter
+# under a new number, or under its own if that is free; or a message after all if it is free.
+_NEW_NUMBER, _OWN_NUMBER, _MESSAGE = 0, 1, 2
 
 _CONTENT: Final = "its content does not have its checksum"
 _PART: Final = "only the beginning of it could be read"
@@ -67,7 +68,7 @@ class Rescue:
             table: {name: place for place, name in enumerate(shape.columns)}
             for table, shape in shapes.items()
         }
-        self._execute("CREATE TEMP TABLE suspect AS SELECT '' AS why, 0 AS renumber, * FROM msg")
+        self._execute("CREATE TEMP TABLE suspect AS SELECT '' AS why, 0 AS fate, * FROM msg")
 
     def add(self, row: Row) -> None:
         """Store a row, or set it aside until everything has been seen."""
@@ -105,21 +106,22 @@ class Rescue:
         if not self._is_sound(row):
             if row.used:  # else it may be of a message that left long ago
                 why = _CONTENT if row.whole else _PART
-                self._suspect(row, why, renumber=_NEVER if number_fits else _ALWAYS)
+                trusted = number_fits and not row.outside
+                self._suspect(row, why, _OWN_NUMBER if trusted else _NEW_NUMBER)
             return
         if row.outside and number_fits:
-            # Perhaps the number of another message that is still to come; see _bury.
-            self._suspect(row, "the page above does not expect its number", renumber=_IF_TAKEN)
+            # Perhaps the number of another message that is still to come.
+            self._suspect(row, "the page above does not expect its number", _MESSAGE)
             return
         if number_fits and self._execute(self._insert["msg"], row.values).rowcount:
             return
         if not self._is_there(row):
             why = row.doubt or f"number {seq!r} is impossible or taken"
-            self._suspect(row, f"its number cannot be trusted: {why}", renumber=_ALWAYS)
+            self._suspect(row, f"its number cannot be trusted: {why}", _NEW_NUMBER)
 
-    def _suspect(self, row: Row, why: str, *, renumber: int) -> None:
+    def _suspect(self, row: Row, why: str, fate: int) -> None:
         marks = ",".join("?" * (len(row.values) + 2))
-        self._execute(f"INSERT INTO suspect VALUES ({marks})", (why, renumber, *row.values))
+        self._execute(f"INSERT INTO suspect VALUES ({marks})", (why, fate, *row.values))
 
     def _is_sound(self, row: Row) -> bool:
         places = self._columns[row.table]
@@ -266,19 +268,17 @@ class Rescue:
         homes = dict(self._execute("SELECT queue, min(id) FROM consumer_group GROUP BY queue"))
         queues = [row[0] for row in self._execute("SELECT id FROM queue ORDER BY id")]
         names = list(self._columns["msg"])
-        for why, renumber, *values in self._suspects():
+        for why, fate, *values in self._suspects():
             row = dict(zip(names, values, strict=True))
             if self._is_there(Row("msg", tuple(values))):
                 continue
-            if renumber == _NEVER and self._is_taken("msg", row["seq"], None):
-                continue
-            if renumber == _IF_TAKEN and self._execute(self._insert["msg"], values).rowcount:
+            if fate == _MESSAGE and self._execute(self._insert["msg"], values).rowcount:
                 continue
             if row["queue"] not in queues:
                 row["queue"] = queues[0]
             group = homes.get(row["queue"], 0)
             text = why
-            if renumber or self._is_taken("dead", row["seq"], group):
+            if fate != _OWN_NUMBER or self._is_taken(row["seq"]):
                 text = f"{why} (it was number {row['seq']!r})"
                 self._high += 1
                 row["seq"] = self._high
@@ -294,10 +294,9 @@ class Rescue:
     def _suspects(self) -> Iterator[tuple[str, int, *tuple[Value, ...]]]:
         yield from self._execute("SELECT * FROM suspect ORDER BY rowid")
 
-    def _is_taken(self, table: str, seq: Value, group: int | None) -> bool:
-        where, values = ("seq=?", (seq,)) if group is None else ("seq=? AND grp=?", (seq, group))
-        found = self._execute(f"SELECT 1 FROM {table} WHERE {where}", values).fetchone()
-        return found is not None
+    def _is_taken(self, seq: Value) -> bool:
+        query = "SELECT 1 FROM msg WHERE seq=?1 UNION ALL SELECT 1 FROM dead WHERE seq=?1"
+        return self._execute(query, (seq,)).fetchone() is not None
 
     def _write_meta(self) -> None:
         key, epoch = self._meta.get("store_key"), self._meta.get("epoch")

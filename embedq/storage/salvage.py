@@ -192,8 +192,9 @@ def _tables_if_whole(image: Image) -> set[str]:
             if connection.execute("PRAGMA integrity_check(1)").fetchone()[0] != "ok":
                 return set()
             return {row[0] for row in connection.execute("SELECT name FROM sqlite_schema")}
-    except sqlite3.DatabaseError:
-        # This is what the wreck is for; nothing is hidden, the result says that it was needed.
+    except (sqlite3.DatabaseError, UnicodeDecodeError):
+        # The second: SQLite quotes a damaged name. Nothing is hidden: this is what the wreck is
+        # for, and the result says that it was needed.
         return set()
 
 

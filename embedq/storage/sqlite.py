@@ -21,9 +21,9 @@ from embedq.storage import schema, statements as sql
 from embedq.storage.apply import Applier, Catalogue
 from embedq.storage.connection import Durability, meaning, open_writer
 from embedq.storage.fork import immortalise, on_fork
+from embedq.storage.ops import Ack, Op, PutPlain, PutRows, Save
 from embedq.storage.ownership import OwnerLock, Previous
 from embedq.storage.placement import Placement, check_still_there, prepare
-from embedq.storage.port import Ack, Op, PutPlain, PutRows, Save
 from embedq.storage.questions import Questions
 from embedq.storage.readers import Readers
 from embedq.storage.space import DiskSpace

@@ -22,7 +22,8 @@ from queue import Empty, SimpleQueue
 from typing import Protocol
 
 from embedq.errors import EmbedqError, StorageError, StoreClosed, StoreFailed
-from embedq.storage.port import Op, PutPlain, Store
+from embedq.storage.ops import Op, PutPlain
+from embedq.storage.port import Store
 
 #: Errors that say nothing about the single operation: the group is not tried one by one.
 _COMMON = frozenset({"store_busy", "store_failed", "store_corrupt", "store_closed"})

@@ -1,0 +1,53 @@
+"""From a draft to what is stored of it: encoded headers, checksum, times.
+
+Knows: the checksum rule, how headers are encoded, the size of a body.
+Does not know: queues beyond their names, the store, leases.
+"""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+import msgspec
+
+from embedq.broker.state import QueueState
+from embedq.errors import LimitExceeded
+from embedq.limits import Limits
+from embedq.message import Draft
+from embedq.storage.rows import Row
+
+_encode_headers = msgspec.msgpack.Encoder().encode
+
+
+def checksum(headers: bytes | None, body: bytes) -> int:
+    """Return the CRC-32 that is stored with a message."""
+    return crc32(body) if headers is None else crc32(body, crc32(headers))
+
+
+def row_of(draft: Draft, now: int) -> Row:
+    """Return what is stored of a draft that is put at `now` (ms)."""
+    headers = None if draft.headers is None else _encode_headers(dict(draft.headers))
+    until = 0 if draft.dedup_key is None else now + draft.dedup_window_ms
+    due = draft.available_at_ms
+    return Row(
+        kind=draft.kind,
+        crc=checksum(headers, draft.body),
+        priority=draft.priority,
+        due=due if due is not None and due > now else None,
+        expires=draft.expires_at_ms,
+        key=draft.ordering_key,
+        max_attempts=draft.max_attempts,
+        headers=headers,
+        body=draft.body,
+        dedup_key=draft.dedup_key,
+        dedup_until=until,
+    )
+
+
+def too_large(queue: QueueState, size: int, limits: Limits) -> LimitExceeded:
+    """Return the error for a body over the limit."""
+    return LimitExceeded(
+        f"queue {queue.name!r}: a body of {size} bytes is more than "
+        f"body_bytes={limits.body_bytes}",
+        limit="body_bytes",
+    )

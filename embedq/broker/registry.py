@@ -1,0 +1,109 @@
+"""The queues and groups of a host: created when first named, kept for ever.
+
+Knows: their names, where a new group starts, that a policy given replaces the stored one.
+Does not know: messages, leases, when something is durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from embedq.broker import changes, moves
+from embedq.broker.state import GroupState, QueueState
+from embedq.errors import GroupNotFound, InvalidOption, QueueNotFound
+from embedq.limits import Limits
+from embedq.names import check_group_name, check_queue_name
+from embedq.policy import QueuePolicy
+from embedq.storage.ops import DeclareQueue, Pause
+from embedq.storage.port import Store
+from embedq.storage.writer import Writer
+
+
+class Registry:
+    """The queues and groups half of the engine."""
+
+    store: Store
+    writer: Writer
+    limits: Limits
+
+    def __init__(self) -> None:
+        self.queues: dict[str, QueueState] = {}
+
+    def _read_catalogue(self) -> None:
+        queues, groups = self.store.catalogue()
+        by_id: dict[int, QueueState] = {}
+        for row in queues:
+            by_id[row.id] = self.queues[row.name] = QueueState(row)
+        for group in groups:
+            queue = by_id[group.queue]
+            queue.groups.append(GroupState(group, queue, self.store, self.limits.head_max))
+
+    def groups(self) -> Iterable[GroupState]:
+        """Go through the groups of all queues."""
+        for queue in self.queues.values():
+            yield from queue.groups
+
+    # --------------------------------------------------------------------- queues and groups
+
+    def queue(self, name: str, policy: QueuePolicy | None = None) -> QueueState:
+        """Return a queue, creating it if need be; a policy given replaces the stored one.
+
+        Raises InvalidName, or what the store raises.
+        """
+        known = self.queues.get(name)
+        if known is not None and (policy is None or policy == known.policy):
+            return known
+        check_queue_name(name)
+        declare = DeclareQueue(name, policy or QueuePolicy())
+
+        def then() -> None:
+            row = declare.row
+            assert row is not None  # noqa: S101  # set by the commit
+            state = self.queues.get(name)
+            if state is None:
+                self.queues[name] = QueueState(row)
+            else:
+                state.policy = row.policy
+
+        self.writer.run(moves.Change([declare], then))
+        return self.queues[name]
+
+    def existing_queue(self, name: str) -> QueueState:
+        """Return a queue that exists. Raises QueueNotFound."""
+        try:
+            return self.queues[name]
+        except KeyError:
+            raise QueueNotFound(f"there is no queue {name!r}") from None
+
+    def group(self, queue: QueueState, name: str = "default", start: str = "auto") -> GroupState:
+        """Return a consumer group, creating it if need be.
+
+        `start` says where a new one begins: "beginning", "end", or "auto": the first group of a
+        queue at the beginning, later ones at the end.
+        """
+        for known in queue.groups:
+            if known.name == name:
+                return known
+        check_group_name(name)
+        if start not in {"auto", "beginning", "end"}:
+            raise InvalidOption(
+                f"start={start!r}: a group starts at 'beginning', 'end' or 'auto'",
+                argument="start",
+            )
+        self.writer.run(changes.NewGroup(self, queue, name, start))
+        return self.existing_group(queue, name)
+
+    def existing_group(self, queue: QueueState, name: str) -> GroupState:
+        """Return a group that exists. Raises GroupNotFound."""
+        for known in queue.groups:
+            if known.name == name:
+                return known
+        raise GroupNotFound(f"queue {queue.name!r} has no group {name!r}")
+
+    def pause(self, queue: QueueState, *, paused: bool = True) -> None:
+        """Stop handing out messages of a queue, or go on; survives restarts."""
+
+        def then() -> None:
+            queue.paused = paused
+
+        self.writer.run(moves.Change([Pause(queue.id, paused)], then))

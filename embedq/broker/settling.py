@@ -1,0 +1,229 @@
+"""How deliveries end: acks, failures, rejections, releases, each one task for the writer.
+
+Knows: that only a lease in the group's table counts, what each ending commits and leaves behind.
+Does not know: how commits are grouped, SQL, who asked.
+
+See docs/lifecycle.md for the table of states these moves implement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from embedq.broker.leases import Lease
+from embedq.broker.state import GroupState
+from embedq.lifecycle import Outcome, Reason
+from embedq.storage.ops import Ack, Bury, Fail, Op, Release
+from embedq.storage.writer import Task
+
+if TYPE_CHECKING:
+    from embedq.broker.engine import Engine
+
+
+class Settle(Task):
+    """End leases of one group that still count; the others are left in `stale`."""
+
+    __slots__ = ("_engine", "_group", "_leases", "_valid", "stale")
+
+    def __init__(self, engine: Engine, group: GroupState, leases: Sequence[Lease]) -> None:
+        super().__init__(16 * len(leases))
+        self._engine = engine
+        self._group = group
+        self._leases = leases
+        self._valid: list[Lease] = []
+        self.stale: list[Lease] = []
+
+    def prepare(self) -> Sequence[Op]:
+        """Check every lease against the table: a stale one changes nothing (P6)."""
+        table = self._group.leases
+        self._valid = [lease for lease in self._leases if table.get(lease.seq) is lease]
+        if len(self._valid) != len(self._leases):
+            self.stale = [lease for lease in self._leases if table.get(lease.seq) is not lease]
+        return self.ops() if self._valid else ()
+
+    def ops(self) -> Sequence[Op]:
+        """Return what to commit for the valid leases."""
+        raise NotImplementedError
+
+
+class Acks(Settle):
+    """The messages are done."""
+
+    __slots__ = ("_op",)
+
+    def ops(self) -> Sequence[Op]:
+        """Return one Ack."""
+        seqs = [lease.seq for lease in self._valid]
+        self._op = Ack(self._group.id, self._engine.now_ms(), seqs)
+        return (self._op,)
+
+    def apply(self) -> None:
+        """End the leases, count, and let the next message of each key move."""
+        if not self._valid:
+            return
+        group = self._group
+        table = group.leases
+        special = []
+        for lease in self._valid:
+            table.pop(lease.seq, None)
+            if lease.entry is not None:
+                special.append(lease)
+        group.count_settled(len(self._valid), self._op.removed)
+        for lease in special:
+            if lease.is_suspect:
+                group.index.suspect_out = False
+            if lease.key is not None:
+                self._engine.key_settled(group, lease.key, lease.seq)
+
+
+class Failures(Settle):
+    """The attempts failed: each message waits for its next one, or is dead."""
+
+    __slots__ = ("_due", "_error", "_made", "_outcome")
+
+    def __init__(
+        self,
+        engine: Engine,
+        group: GroupState,
+        leases: Sequence[Lease],
+        outcome: Outcome,
+        error: bytes | None,
+        delay_ms: int,
+    ) -> None:
+        super().__init__(engine, group, leases)
+        self._outcome = outcome
+        self._error = error
+        self._due = delay_ms
+        self._made: list[tuple[Lease, Fail | Bury]] = []
+
+    def ops(self) -> Sequence[Op]:
+        """Return a Fail, or a Bury for a message without attempts left."""
+        now = self._engine.now_ms()
+        group = self._group
+        self._made = []
+        for lease in self._valid:
+            most = lease.max_attempts
+            op: Fail | Bury
+            if most and lease.attempt >= most:
+                detail = f"attempt {lease.attempt} of {most} failed"
+                op = Bury(
+                    *(group.id, lease.seq, now, Reason.MAX_ATTEMPTS, detail, "host"),
+                    outcome=self._outcome,
+                    error=self._error,
+                )
+            else:
+                due = now + self._due
+                op = Fail(
+                    *(group.id, lease.seq, lease.attempt, now, self._outcome, due, self._error)
+                )
+            self._made.append((lease, op))
+        return [op for _, op in self._made]
+
+    def apply(self) -> None:
+        """End the leases; what may be tried again waits for its time."""
+        if not self._valid:
+            return
+        group = self._group
+        for lease, op in self._made:
+            group.end(lease)
+            if isinstance(op, Bury):
+                self._engine.buried(group, op, lease.key)
+            else:
+                group.index.retry_at(op.due, lease.seq, lease.entry_at(lease.attempt))
+
+
+class Timeouts(Failures):
+    """The leases have ended without an answer: that was an attempt."""
+
+    __slots__ = ()
+
+    def __init__(self, engine: Engine, group: GroupState, leases: Sequence[Lease]) -> None:
+        super().__init__(engine, group, leases, Outcome.TIMED_OUT, None, 0)
+
+    def prepare(self) -> Sequence[Op]:
+        """Look once more: a lease may have been extended since somebody found it over."""
+        now = self._engine.monotonic()
+        self._leases = [lease for lease in self._leases if lease.deadline <= now]
+        return super().prepare()
+
+
+class Rejections(Settle):
+    """Dead-letter messages now, whatever attempts are left."""
+
+    __slots__ = ("_detail", "_made", "_moved_by", "_outcome", "_reason", "cause")
+
+    def __init__(
+        self,
+        engine: Engine,
+        group: GroupState,
+        leases: Sequence[Lease],
+        reason: Reason,
+        detail: str,
+        moved_by: str,
+    ) -> None:
+        super().__init__(engine, group, leases)
+        self._reason = reason
+        self._detail = detail
+        self._moved_by = moved_by
+        self._outcome = Outcome.FAILED
+        self.cause: bytes | None = None
+        self._made: list[Bury] = []
+
+    def ops(self) -> Sequence[Op]:
+        """Return a Bury for each."""
+        now = self._engine.now_ms()
+        self._made = [
+            Bury(
+                *(self._group.id, lease.seq, now, self._reason, self._detail, self._moved_by),
+                outcome=self._outcome,
+                error=self.cause,
+            )
+            for lease in self._valid
+        ]
+        return self._made
+
+    def apply(self) -> None:
+        """End the leases and count the dead."""
+        if not self._valid:
+            return
+        for lease, op in zip(self._valid, self._made, strict=True):
+            self._group.end(lease)
+            self._engine.buried(self._group, op, lease.key)
+
+
+class Releases(Settle):
+    """Give messages back as if they had never been delivered: no attempt is counted."""
+
+    __slots__ = ()
+
+    def ops(self) -> Sequence[Op]:
+        """Return one Release."""
+        deliveries = [(lease.seq, lease.attempt) for lease in self._valid]
+        return (Release(self._group.id, deliveries),)
+
+    def apply(self) -> None:
+        """Put them back at their old places."""
+        if not self._valid:
+            return
+        group = self._group
+        for lease in self._valid:
+            group.end(lease)
+            entry = lease.entry_at(lease.attempt - 1)
+            if lease.is_suspect:
+                group.index.suspect(lease.seq, entry)
+            else:
+                group.index.give_back(lease.seq, entry)
+
+
+class Drops(Releases):
+    """End deliveries of messages that left the store meanwhile."""
+
+    __slots__ = ()
+
+    def apply(self) -> None:
+        """End the leases; nothing comes back, and the next message of each key may move."""
+        for lease in self._valid:
+            self._group.end(lease)
+            if lease.key is not None:
+                self._engine.key_settled(self._group, lease.key, lease.seq)

@@ -1,0 +1,312 @@
+"""The operations a store commits: what each must change, and what it answers.
+
+Knows: the exact effect of every operation, in words.
+Does not know: SQL, how operations are grouped, when a message may move.
+
+A batch of operations happens wholly or not at all; tests/conformance holds every store to it.
+All times are integer milliseconds of wall clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from embedq.lifecycle import Outcome, Reason
+from embedq.policy import QueuePolicy
+from embedq.storage.rows import GroupRow, QueueRow, Row, Stored
+
+
+class Op:
+    """An operation. Fields under "out" are set by `commit` and mean something afterwards only."""
+
+    __slots__ = ()
+
+
+class PutPlain(Op):
+    """Store messages that have nothing but body and kind, in this order.
+
+    `items` is flat: crc, body, crc, body, … Out: `first`, the seq of the first one; the others
+    follow without a gap.
+    """
+
+    __slots__ = ("count", "first", "items", "kind", "put_at", "queue")
+
+    def __init__(
+        self, queue: int, put_at: int, kind: int, items: list[int | bytes], count: int
+    ) -> None:
+        self.queue = queue
+        self.put_at = put_at
+        self.kind = kind
+        self.items = items
+        self.count = count
+        self.first = 0
+
+
+class PutRows(Op):
+    """Store messages of any kind, in this order; one with a living dedup key is not stored again.
+
+    Out: `seqs`, one for each row (of the earlier message for a duplicate), and `stored`, the
+    positions of those that were stored.
+    """
+
+    __slots__ = ("put_at", "queue", "rows", "seqs", "stored")
+
+    def __init__(self, queue: int, put_at: int, rows: Sequence[Row]) -> None:
+        self.queue = queue
+        self.put_at = put_at
+        self.rows = rows
+        self.seqs: list[int] = []
+        self.stored: list[int] = []
+
+
+class Again(NamedTuple):
+    """A further delivery of a message that has been delivered before."""
+
+    seq: int
+    attempt: int
+    crashes: int
+
+
+class Start(Op):
+    """Open deliveries: `fresh` ones with attempt 1, `again` with theirs.
+
+    The first one (fresh first) gets counter `counter`, the next `counter` + 1 and so on. The
+    caller starts only messages that are there and not settled. An earlier delivery of an `again`
+    message that is still open is closed as crashed; its retry time is cleared. Starting the same
+    attempt once more replaces its row.
+
+    With `reads` a store may answer with the messages themselves, out: `messages`, those that are
+    there; None: ask for them with `Store.messages`.
+    """
+
+    __slots__ = (
+        "again",
+        "counter",
+        "fresh",
+        "group",
+        "messages",
+        "reads",
+        "session",
+        "started",
+    )
+
+    def __init__(  # one argument for each column of the row
+        self,
+        group: int,
+        started: int,
+        session: int | None,
+        counter: int,
+        fresh: list[int],
+        again: list[Again],
+    ) -> None:
+        self.group = group
+        self.started = started
+        self.session = session
+        self.counter = counter
+        self.fresh = fresh
+        self.again = again
+        self.reads = False
+        self.messages: list[Stored] | None = None
+
+
+class Ack(Op):
+    """Settle messages whose delivery is open; those that are gone already do not matter.
+
+    A message leaves when every group has settled it and its queue does not retain.
+    Out: `removed`, how many left.
+    """
+
+    __slots__ = ("ended", "group", "removed", "seqs")
+
+    def __init__(self, group: int, ended: int, seqs: list[int]) -> None:
+        self.group = group
+        self.ended = ended
+        self.seqs = seqs
+        self.removed = 0
+
+
+@dataclass(slots=True)
+class Fail(Op):
+    """Close an open delivery without settling: the message may be tried again from `due` on.
+
+    Changes nothing if this attempt is not open.
+    """
+
+    group: int
+    seq: int
+    attempt: int
+    ended: int
+    outcome: Outcome
+    due: int
+    error: bytes | None = None
+
+
+@dataclass(slots=True)
+class Release(Op):
+    """Give open deliveries back as if they had never started: (seq, attempt) each.
+
+    The retry time of an attempt before it has been cleared by its start: the message is ready.
+    """
+
+    group: int
+    deliveries: list[tuple[int, int]]
+
+
+@dataclass(slots=True)
+class Bury(Op):
+    """Move a message to the group's dead letters, with its newest attempts, and settle it.
+
+    An open delivery counts as the last attempt, with `outcome` and `error`; messages without one
+    can be buried too. If the message stays for others, the group's settlement is the delivery's
+    row with outcome DEAD, or a row with attempt 0.
+    Out: `dead_id`, None if the message is gone or settled; `removed`, 1 if it left `msg`.
+    """
+
+    group: int
+    seq: int
+    ended: int
+    reason: Reason
+    detail: str = ""
+    moved_by: str = ""
+    outcome: Outcome = Outcome.FAILED
+    error: bytes | None = None
+    dead_id: int | None = None
+    removed: int = 0
+
+
+@dataclass(slots=True)
+class Cancel(Op):
+    """Remove messages for every group, whatever their state.
+
+    Out: `removed`, the seqs that were there.
+    """
+
+    queue: int
+    seqs: list[int]
+    removed: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Redrive(Op):
+    """Put dead letters again as new messages (header `redriven-from`) and remove them.
+
+    `origins` gives the id text of each letter, for the header. Out: `seqs` of the new messages
+    in the order of `dead_ids`, None where there is no such letter.
+    """
+
+    queue: int
+    dead_ids: list[int]
+    origins: list[str]
+    put_at: int
+    seqs: list[int | None] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class PurgeDead(Op):
+    """Remove dead letters. Out: `removed`, how many there were."""
+
+    queue: int
+    dead_ids: list[int]
+    removed: int = 0
+
+
+@dataclass(slots=True)
+class DeclareQueue(Op):
+    """Create a queue, or change the settings of an existing one. Out: `row`."""
+
+    name: str
+    policy: QueuePolicy
+    row: QueueRow | None = None
+
+
+@dataclass(slots=True)
+class DeclareGroup(Op):
+    """Create a group unless it exists. Messages up to `floor` are not for it. Out: `row`."""
+
+    queue: int
+    name: str
+    floor: int
+    row: GroupRow | None = None
+
+
+@dataclass(slots=True)
+class RemoveGroup(Op):
+    """Forget a group and its deliveries. Its dead letters stay, and its id is not used again.
+
+    `Collect` then removes what only it waited for.
+    """
+
+    group: int
+
+
+@dataclass(slots=True)
+class Pause(Op):
+    """Remember that a queue is paused, or no longer."""
+
+    queue: int
+    paused: bool
+
+
+@dataclass(slots=True)
+class OpenSession(Op):
+    """Register a worker or process. Out: `id`, what deliveries refer to."""
+
+    name: str
+    opened: int
+    id: int = 0
+
+
+@dataclass(slots=True)
+class Collect(Op):
+    """Remove messages in (after, upto] that every group has settled (queues without retention).
+
+    Does nothing for a queue without groups. Out: `removed`.
+    """
+
+    queue: int
+    after: int
+    upto: int
+    removed: int = 0
+
+
+@dataclass(slots=True)
+class Retire(Op):
+    """Remove retained messages whose closing in `group` lies after `after`, before `cutoff`.
+
+    `cutoff` is a time: the first closing that ended then or later stops it. Looks at `limit`
+    deliveries in closing order, and at all that one commit closed or at none of them; a message
+    that another group still waits for stays (its own closing there comes later). Out: `removed`
+    messages, `reached`: the closing number looked at last (None: nothing more to do).
+    """
+
+    group: int
+    cutoff: int
+    after: int
+    limit: int
+    removed: int = 0
+    reached: int | None = None
+
+
+@dataclass(slots=True)
+class Forget(Op):
+    """Remove dedup keys that ended at `now` or before, at most `limit`. Out: `removed`."""
+
+    now: int
+    limit: int
+    removed: int = 0
+
+
+@dataclass(slots=True)
+class Save(Op):
+    """Store counts, floors and upper bounds, so that the next opening need not look for them.
+
+    `queues`: (id, stored, dead, last). `groups`: (id, floor, settled). Floors only rise.
+    `exact` marks the counts as trustworthy until the next operation. In a queue that does not
+    retain, deliveries of the group up to its new floor are no longer needed and leave.
+    """
+
+    queues: list[tuple[int, int, int, int]]
+    groups: list[tuple[int, int, int]]
+    exact: bool
