@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from embedq.storage.port import Save, Tally
+from embedq.storage.ops import Save
+from embedq.storage.port import Tally
 from tests.conformance.scenario import EVERYTHING, Scenario, Theme, row
 
 

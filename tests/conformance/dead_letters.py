@@ -8,7 +8,8 @@ import pytest
 from embedq.lifecycle import Outcome, Reason
 from embedq.limits import LIMITS
 from embedq.message import AttemptRecord, ErrorInfo
-from embedq.storage.port import REDRIVEN_FROM, Bury, Fail, PurgeDead, Redrive, Start
+from embedq.storage.ops import Bury, Fail, PurgeDead, Redrive, Start
+from embedq.storage.rows import REDRIVEN_FROM
 from tests.conformance.scenario import (
     ENDED,
     PUT_AT,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from embedq.storage.port import Cancel, Forget, PutRows
+from embedq.storage.ops import Cancel, Forget, PutRows
 from tests.conformance.scenario import PUT_AT, Scenario, Theme, row
 
 UNTIL = PUT_AT + 600

@@ -6,7 +6,9 @@ import pytest
 
 from embedq.errors import GroupNotFound
 from embedq.lifecycle import Outcome
-from embedq.storage.port import Again, DeliveryRow, Fail, Load, LoadDue, Release, Start
+from embedq.storage.ops import Again, Fail, Release, Start
+from embedq.storage.port import Load, LoadDue
+from embedq.storage.rows import DeliveryRow
 from tests.conformance.scenario import ENDED, RETRY_AT, STARTED, Scenario, Theme
 
 OPEN = (None, None, None, None, None)
@@ -37,6 +39,24 @@ class Deliveries(Theme):
         scene.commit(start)
         found = scene.store.open_deliveries(group)
         assert [found[seq] for seq in (*more, seqs[0])] == [900, 901, 902]
+
+    def test_a_start_may_answer_with_the_messages(self, scene: Scenario) -> None:
+        queue, group = scene.queue_and_group()
+        seqs = scene.put(queue, 5)
+        scene.start(group, seqs[4])
+        start = Start(group, STARTED, None, 50, seqs[1:3], [Again(seqs[4], 2, 0)])
+        start.reads = True
+        scene.commit(start)
+        assert scene.store.open_deliveries(group) == {seqs[1]: 50, seqs[2]: 51, seqs[4]: 52}
+        if start.messages is not None:  # else they are asked for
+            by_seq = sorted(start.messages)
+            assert by_seq == sorted(scene.store.messages([*seqs[1:3], seqs[4]]))
+
+    def test_a_start_that_does_not_ask_is_not_answered(self, scene: Scenario) -> None:
+        queue, group = scene.queue_and_group()
+        start = Start(group, STARTED, None, 50, scene.put(queue, 2), [])
+        scene.commit(start)
+        assert start.messages is None
 
     def test_the_next_start_closes_an_open_delivery_as_crashed(self, scene: Scenario) -> None:
         queue, group = scene.queue_and_group()

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from embedq.policy import QueuePolicy
-from embedq.storage.port import (
+from embedq.storage.ops import (
     Collect,
     DeclareGroup,
     DeclareQueue,
-    GroupRow,
     Pause,
-    QueueRow,
     RemoveGroup,
     Save,
 )
+from embedq.storage.rows import GroupRow, QueueRow
 from tests.conformance.scenario import EVERYTHING, Scenario, Theme
 
 

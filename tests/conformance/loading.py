@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from embedq.storage.port import Load, Touched, Waiting
+from embedq.storage.port import Load
+from embedq.storage.rows import Touched, Waiting
 from tests.conformance.scenario import RETRY_AT, Scenario, Theme, row
 
 

@@ -6,16 +6,12 @@ Does not know: any store. Operations that meet in one commit concern different m
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
-
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from embedq.lifecycle import Outcome, Reason
-from embedq.message import ErrorInfo
 from embedq.policy import QueuePolicy
-from embedq.storage.port import (
+from embedq.storage.ops import (
     Ack,
     Again,
     Bury,
@@ -23,10 +19,8 @@ from embedq.storage.port import (
     Collect,
     DeclareGroup,
     DeclareQueue,
-    DeliveryRow,
     Fail,
     Forget,
-    Op,
     OpenSession,
     Pause,
     PurgeDead,
@@ -35,137 +29,44 @@ from embedq.storage.port import (
     Release,
     RemoveGroup,
     Retire,
-    Row,
     Save,
     Start,
 )
-from tests.conformance.atomicity import Explosive, Planted
-from tests.conformance.scenario import EVERYTHING, Stores, plain, row
-from tests.conformance.sides import KEYS, PRIORITIES, Pair, Side, Twin
-
-T = TypeVar("T")
-
-GONE = 1 << 30  # a seq and an id that nothing ever gets
-QUEUES = ("orders", "mail")
-GROUPS = ("default", "audit", "late")
-
-picks = st.integers(0, 30)  # which of the candidates, modulo their number
-some_picks = st.lists(picks, min_size=1, max_size=5)
-errors = st.sampled_from([None, ErrorInfo("ValueError", "no").encode()])
-
-
-def pick(candidates: list[T], number: int) -> T:
-    return candidates[number % len(candidates)]
-
-
-def pick_some(candidates: list[T], numbers: list[int]) -> list[T]:
-    return list(dict.fromkeys(pick(candidates, number) for number in numbers))
+from embedq.storage.rows import Row
+from tests.conformance.atomicity import Interrupt, Planted
+from tests.conformance.bench import Bench
+from tests.conformance.draws import (
+    GONE,
+    GROUPS,
+    QUEUES,
+    errors,
+    pick,
+    pick_some,
+    picks,
+    rows,
+    some_bodies,
+    some_picks,
+)
+from tests.conformance.scenario import EVERYTHING, plain
+from tests.conformance.sides import Side
 
 
-@st.composite
-def rows(draw: st.DrawFn) -> Row:
-    """Draw a message that uses any of the options. Times end in 5, so that none equals `now`."""
-    time = st.none() | st.integers(0, 30).map(lambda n: 1_005 + 10 * n)
-    dedup_key = draw(st.sampled_from([None, None, None, "d", "e"]))
-    return row(
-        draw(st.binary(max_size=4)),
-        kind=draw(st.integers(0, 2)),
-        priority=draw(st.sampled_from([0, *PRIORITIES])),
-        due=draw(time),
-        expires=draw(time),
-        key=draw(st.sampled_from([None, None, None, *KEYS])),
-        max_attempts=draw(st.sampled_from([None, 0, 3])),
-        headers=draw(st.sampled_from([None, b"\x81\xa1a\xa1b"])),
-        dedup_key=dedup_key,
-        dedup_until=0 if dedup_key is None else 1_005 + 10 * draw(st.integers(0, 30)),
-    )
-
-
-class StoresAgree(RuleBasedStateMachine):
-    """The rules. A subclass or a factory says which two stores."""
-
-    def __init__(self, left: Stores, right: Stores) -> None:
-        super().__init__()
-        self.pair = Pair(left, right)
-        self.now = 1_000
-        self.counter = 0
-        self.limit = 3
-        self.room = 0  # how many more operations join the pending ones
-        self.pending: list[Twin] = []
-        self.busy: set[int] = set()  # seqs that the pending operations concern
-
-    # ------------------------------------------------------------------ committing
-
-    def submit(
-        self,
-        make: Callable[[Side], Op],
-        outcome: Callable[[Side, Any], object] = lambda _side, _op: None,
-        seqs: list[int] | None = None,
-    ) -> None:
-        """Commit an operation, or let it wait for others. Without `seqs` it goes alone."""
-        if seqs is None or self.busy.intersection(seqs):
-            self.flush()
-        self.pending.append(self.pair.twin(make, outcome))
-        self.busy.update(seqs or ())
-        if seqs is None or self.room == 0:
-            self.flush()
-        else:
-            self.room -= 1
-
-    def flush(self) -> None:
-        twins, self.pending, self.busy = self.pending, [], set()
-        if twins:
-            self.pair.commit(twins)
+class StoresAgree(Bench):
+    """The rules. A subclass says which two stores."""
 
     @rule(room=st.integers(1, 4), limit=st.integers(1, 5))
     def let_operations_meet(self, room: int, limit: int) -> None:
         self.room, self.limit = room, limit
 
-    @rule(step=st.integers(1, 8))
-    def wait(self, step: int) -> None:
-        self.now += 10 * step
-
-    @rule()
-    def fail_a_commit(self) -> None:
+    @rule(error=st.sampled_from([Planted, Interrupt]))
+    def fail_a_commit(self, error: type[BaseException]) -> None:
         twins, self.pending, self.busy = self.pending, [], set()
-        self.pair.fail(twins, PutRows(GONE, self.now, Explosive()), Planted)
+        self.pair.fail(twins, error)
 
     @invariant()
     def the_answers_are_the_same(self) -> None:
         if not self.pending:
             self.pair.compare(self.limit, self.now)
-
-    def teardown(self) -> None:
-        self.flush()
-        for side in self.pair.sides:
-            side.store.close(clean=False)
-
-    # ------------------------------------------------------------------ candidates
-
-    def queues(self) -> list[int]:
-        return list(range(len(self.pair.left.queues)))
-
-    def groups(self) -> list[int]:
-        return self.pair.left.live_groups()
-
-    def rows_of(self, group: int) -> list[DeliveryRow]:
-        """Return the latest delivery of each message that was delivered to a group."""
-        left = self.pair.left
-        found = {}
-        for seq in left.all_seqs():
-            for delivery in left.store.deliveries(seq):
-                if delivery.group == left.groups[group] and seq not in self.busy:
-                    found[seq] = delivery
-        return list(found.values())
-
-    def open_rows(self, group: int) -> list[DeliveryRow]:
-        return [delivery for delivery in self.rows_of(group) if delivery.ended is None]
-
-    def unsettled(self, group: int) -> list[int]:
-        left = self.pair.left
-        id_ = left.groups[group]
-        seqs = [seq for seq in left.all_seqs() if seq not in self.busy]
-        return [seq for seq in seqs if id_ in left.store.unsettled(seq)]
 
     # ------------------------------------------------------------- queues and groups
 
@@ -209,13 +110,10 @@ class StoresAgree(RuleBasedStateMachine):
         for side in self.pair.sides:
             side.removed.add(number)
 
-    @rule(queue=picks, paused=st.booleans())
-    def pause(self, queue: int, *, paused: bool) -> None:
+    @rule(queue=picks, paused=st.booleans(), name=st.sampled_from(["worker-1", "worker-2"]))
+    def pause_and_open_a_session(self, queue: int, name: str, *, paused: bool) -> None:
         number = pick(self.queues(), queue)
         self.submit(lambda side: Pause(side.queues[number], paused))
-
-    @rule(name=st.sampled_from(["worker-1", "worker-2"]))
-    def open_session(self, name: str) -> None:
         self.submit(
             lambda _: OpenSession(name, self.now), lambda side, op: side.sessions.append(op.id)
         )
@@ -274,7 +172,17 @@ class StoresAgree(RuleBasedStateMachine):
 
     # ------------------------------------------------------------------------- puts
 
-    @rule(queue=picks, bodies=st.lists(st.binary(max_size=3), min_size=1, max_size=6))
+    @rule(queue=picks, bodies=some_bodies)
+    def put_alone(self, queue: int, bodies: list[bytes]) -> None:
+        self.flush()
+        number = pick(self.queues(), queue)
+        twin = self.pair.twin(
+            lambda side: plain(side.queues[number], *bodies, now=self.now),
+            lambda _, op: op.first,
+        )
+        self.pair.put_alone(twin)
+
+    @rule(queue=picks, bodies=some_bodies)
     def put_plain(self, queue: int, bodies: list[bytes]) -> None:
         number = pick(self.queues(), queue)
         self.submit(
@@ -300,11 +208,14 @@ class StoresAgree(RuleBasedStateMachine):
 
     @rule(group=picks, chosen=some_picks, session=picks)
     def start(self, group: int, chosen: list[int], session: int) -> None:
-        number = pick(self.groups(), group)
+        self.start_some(pick(self.groups(), group), chosen, session)
+
+    def start_some(self, number: int, chosen: list[int], session: int) -> list[int]:
+        """Start deliveries of messages that wait, or whose delivery is still open."""
         known = {delivery.seq: delivery for delivery in self.rows_of(number)}
         seqs = self.unsettled(number)
         if not seqs:
-            return
+            return []
         seqs = pick_some(seqs, chosen)
         fresh = [seq for seq in seqs if seq not in known]
         again = []
@@ -318,9 +229,57 @@ class StoresAgree(RuleBasedStateMachine):
 
         def make(side: Side) -> Start:
             who = pick([None, *side.sessions], session)
-            return Start(side.groups[number], self.now, who, first, fresh, again)
+            op = Start(side.groups[number], self.now, who, first, fresh, again)
+            op.reads = session % 2 == 0
+            return op
 
-        self.submit(make, seqs=seqs)
+        def outcome(side: Side, op: Start) -> object:
+            read = sorted(op.messages or [])
+            assert not read or read == sorted(side.store.messages([m.seq for m in read]))
+            return None
+
+        self.submit(make, outcome, seqs)
+        return seqs
+
+    @rule(
+        group=picks,
+        chosen=some_picks,
+        ending=st.sampled_from(["ack", "fail", "fail", "release"]),
+        session=picks,
+    )
+    def work(self, group: int, chosen: list[int], ending: str, session: int) -> None:
+        """Start deliveries and end them, as a consumer does most of the time."""
+        number = pick(self.groups(), group)
+        seqs = self.start_some(number, chosen, session)
+        self.flush()
+        rows_ = [delivery for delivery in self.open_rows(number) if delivery.seq in seqs]
+        if ending == "ack" and seqs:
+            self.submit(
+                lambda side: Ack(side.groups[number], self.now, seqs),
+                lambda _, op: op.removed,
+                seqs,
+            )
+        elif ending == "release":
+            given_back = [(delivery.seq, delivery.attempt) for delivery in rows_]
+            self.submit(lambda side: Release(side.groups[number], given_back), seqs=seqs)
+        elif ending == "fail":
+            for delivery in rows_:
+                self.fail_one(number, delivery.seq, delivery.attempt, due=self.now + session)
+
+    def fail_one(
+        self,
+        number: int,
+        seq: int,
+        attempt: int,
+        *,
+        due: int,
+        outcome: Outcome = Outcome.FAILED,
+        error: bytes | None = None,
+    ) -> None:
+        self.submit(
+            lambda side: Fail(side.groups[number], seq, attempt, self.now, outcome, due, error),
+            seqs=[seq],
+        )
 
     @rule(group=picks, chosen=some_picks, gone=st.booleans())
     def ack(self, group: int, chosen: list[int], *, gone: bool) -> None:
@@ -357,11 +316,8 @@ class StoresAgree(RuleBasedStateMachine):
         if known:
             latest = pick(known, chosen)
             attempt = latest.attempt + (wrong == 0)
-            end = (self.now, outcome, self.now + 10 * delay + 5, error)
-            self.submit(
-                lambda side: Fail(side.groups[number], latest.seq, attempt, *end),
-                seqs=[latest.seq],
-            )
+            due = self.now + 10 * delay + 5
+            self.fail_one(number, latest.seq, attempt, due=due, outcome=outcome, error=error)
 
     @rule(group=picks, chosen=some_picks, wrong=st.integers(0, 5))
     def release(self, group: int, chosen: list[int], wrong: int) -> None:
@@ -391,14 +347,6 @@ class StoresAgree(RuleBasedStateMachine):
             lambda _, op: (op.dead_id is None, op.removed),
             [seq],
         )
-
-    def of_another_queue(self, seq: int, group: int) -> bool:
-        left = self.pair.left
-        message = left.message(seq)
-        if message is None:
-            return False
-        _, groups = left.store.catalogue()
-        return all(g.queue != message.queue for g in groups if g.id == left.groups[group])
 
     @rule(queue=picks, chosen=some_picks)
     def cancel(self, queue: int, chosen: list[int]) -> None:

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from embedq.lifecycle import Outcome
-from embedq.storage.port import Again, PutRows, Start, Stored
+from embedq.storage.ops import Again, PutRows, Start
+from embedq.storage.rows import Stored
 from tests.conformance.scenario import (
     EVERYTHING,
     PUT_AT,
@@ -55,6 +56,20 @@ class Puts(Theme):
         stored = scene.store.range(queue, 1, EVERYTHING)
         assert [message.body for message in stored] == bodies
         assert [message.seq for message in stored] == list(range(put.first, put.first + count))
+
+    @pytest.mark.parametrize("count", COUNTS)
+    def test_a_put_alone_does_the_same_as_a_commit(self, scene: Scenario, count: int) -> None:
+        queue, other = scene.queue(), scene.queue("mail")
+        scene.put(queue)
+        bodies = [b"%d" % number for number in range(count)]
+        put = scene.put_alone(plain(other, *bodies, kind=2, now=77))
+        assert (put.first, scene.store.last_seq) == (2, count + 1)
+        stored = scene.store.range(other, 0, EVERYTHING)
+        assert [(m.kind, m.put_at, m.crc, m.body) for m in stored] == [
+            (2, 77, checksum(body), body) for body in bodies
+        ]
+        assert [m.seq for m in stored] == list(range(2, count + 2))
+        assert scene.put(queue) == [count + 2]
 
     @pytest.mark.parametrize("count", COUNTS)
     def test_puts_of_single_messages_meet_in_one_commit(self, scene: Scenario, count: int) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from embedq.errors import StoreClosed
-from embedq.storage.port import Load, LoadDue, Save, Store
+from embedq.storage.ops import Save
+from embedq.storage.port import Load, LoadDue, Store
 from tests.conformance.scenario import Scenario, Theme, plain, row
 
 
@@ -102,6 +103,16 @@ class Reopening(Theme):
         scene.reopen(clean=False)
         assert not scene.store.clean
 
+    def test_counts_are_not_trusted_after_a_put_alone(self, scene: Scenario) -> None:
+        queue, group = scene.queue_and_group()
+        (seq,) = scene.put(queue)
+        scene.commit(Save([(queue, 1, 0, seq)], [(group, 0, 0)], exact=True))
+        late = scene.put_alone(plain(queue, b"late")).first
+        scene.reopen(clean=False)
+        assert not scene.store.clean
+        assert scene.put_alone(plain(queue, b"later")).first > late
+        assert len(scene.seqs(queue)) == 3
+
     def test_counts_that_were_not_exact_are_not_trusted(self, scene: Scenario) -> None:
         queue, group = scene.queue_and_group()
         (seq,) = scene.put(queue)
@@ -139,6 +150,7 @@ class Reopening(Theme):
         store.close(clean=True)
         calls = (
             lambda: store.commit([plain(queue, b"late")]),
+            lambda: store.put(plain(queue, b"late")),
             store.catalogue,
             lambda: store.load(Load(group, 0, 0, 10, 10)),
             lambda: store.load_due(LoadDue(group, False, (0, 0), 10)),

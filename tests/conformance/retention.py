@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from embedq.lifecycle import Outcome, Reason
 from embedq.policy import QueuePolicy
-from embedq.storage.port import Ack, Bury, DeclareQueue, Retire
+from embedq.storage.ops import Ack, Bury, DeclareQueue, Retire
 from tests.conformance.scenario import ENDED, EVERYTHING, Scenario, Theme
 
 

@@ -16,27 +16,22 @@ import pytest
 from embedq.lifecycle import Outcome, Reason
 from embedq.message import AttemptRecord
 from embedq.policy import QueuePolicy
-from embedq.storage.port import (
+from embedq.storage.ops import (
     Ack,
     Again,
     Bury,
-    DeadRow,
     DeclareGroup,
     DeclareQueue,
     Fail,
-    Load,
-    LoadDue,
     Op,
     OpenSession,
     PutPlain,
     PutRows,
     Release,
-    Row,
     Start,
-    Store,
-    Stored,
-    Waiting,
 )
+from embedq.storage.port import Load, LoadDue, Store
+from embedq.storage.rows import DeadRow, Row, Stored, Waiting
 
 O = TypeVar("O", bound=Op)  # noqa: E741  # an operation
 
@@ -139,6 +134,12 @@ class Scenario:
     def put(self, queue: int, count: int = 1) -> list[int]:
         first = self.do(plain(queue, *[b"body"] * count)).first
         return list(range(first, first + count))
+
+    def put_alone(self, op: PutPlain) -> PutPlain:
+        """Put without a batch, as a caller does who finds nobody waiting."""
+        if self.store.put(op):
+            self.store.after_commit()
+        return op
 
     def put_row(self, queue: int, body: bytes = b"body", **columns: object) -> int:
         return self.put_rows(queue, row(body, **columns))[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from embedq.lifecycle import Outcome
-from embedq.storage.port import Ack, Cancel, DeclareGroup
+from embedq.storage.ops import Ack, Cancel, DeclareGroup
 from tests.conformance.scenario import ENDED, Scenario, Theme
 
 COUNTS = (1, 2, 4, 5, 16, 17, 100, 101, 230)

@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from embedq.storage.memory import MemoryStore
-from embedq.storage.port import DeadRow, DeliveryRow, Op
+from embedq.storage.ops import Op, PutPlain
+from embedq.storage.rows import DeadRow, DeliveryRow
+from tests.conformance.atomicity import commit_and_fail
 from tests.conformance.scenario import EVERYTHING, Scenario, Stores, attempts_of
 
 KEYS = ("k", "l")
@@ -174,16 +176,18 @@ class Pair:
             right = twin.outcome(self.right, twin.right)
             assert left == right, f"{type(twin.left).__name__}: {left} != {right}"
 
-    def fail(self, twins: list[Twin], bomb: Op, expected: type[Exception]) -> None:
+    def put_alone(self, twin: Twin) -> None:
+        for side, op in ((self.left, twin.left), (self.right, twin.right)):
+            assert isinstance(op, PutPlain)
+            side.put_alone(op)
+            assert op.first == side.store.last_seq - op.count + 1
+        self._used = self.left.store.last_seq
+        assert twin.outcome(self.left, twin.left) == twin.outcome(self.right, twin.right)
+
+    def fail(self, twins: list[Twin], error: type[BaseException]) -> None:
         """Commit a batch that fails at its end; both must forget all of it."""
-        for side in self.sides:
-            mine = [twin.left if side is self.left else twin.right for twin in twins]
-            try:
-                side.store.commit([*mine, bomb])
-            except expected:
-                side.store.settle_interrupted()
-            else:
-                raise AssertionError("the commit should have failed")
+        commit_and_fail(self.left.store, [twin.left for twin in twins], error)
+        commit_and_fail(self.right.store, [twin.right for twin in twins], error)
         self.align()
 
     def reopen(self, *, clean: bool) -> None:

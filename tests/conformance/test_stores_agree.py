@@ -16,7 +16,9 @@ import tests.conformance.assertions  # noqa: F401  # before what it names
 from embedq.limits import LIMITS
 from embedq.storage.memory import MemoryStore
 from embedq.storage.memory_state import State
-from embedq.storage.port import Again, DeliveryRow, GroupRow, Op, Release, Start, Store
+from embedq.storage.ops import Again, Op, Release, Start
+from embedq.storage.port import Store
+from embedq.storage.rows import DeliveryRow, GroupRow
 from embedq.storage.sqlite import SqliteStore, open_store
 from tests.conformance.machine import StoresAgree
 from tests.conformance.scenario import Stores

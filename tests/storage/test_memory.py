@@ -7,7 +7,8 @@ from embedq.clock import SystemClock, VirtualClock
 from embedq.errors import InvalidOption, StoreClosed, StoreFull
 from embedq.policy import QueuePolicy
 from embedq.storage.memory import MemoryStore
-from embedq.storage.port import Ack, DeclareGroup, DeclareQueue, Op, Start, Store
+from embedq.storage.ops import Ack, DeclareGroup, DeclareQueue, Op, Start
+from embedq.storage.port import Store
 from tests.conformance.scenario import Scenario, Theme, plain
 from tests.conformance.store_suite import THEMES, StoreSuite
 
