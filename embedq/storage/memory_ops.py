@@ -16,9 +16,9 @@ from embedq.errors import InvalidOption
 from embedq.lifecycle import Outcome
 from embedq.limits import LIMITS
 from embedq.message import AttemptRecord, ErrorInfo
-from embedq.storage import ops, rows
+from embedq.storage import ops
 from embedq.storage.memory_state import State, is_final
-from embedq.storage.rows import DeadRow, DeliveryRow, GroupRow, QueueRow, Stored
+from embedq.storage.rows import REDRIVEN_FROM, DeadRow, DeliveryRow, GroupRow, QueueRow, Stored
 
 
 @singledispatch
@@ -26,7 +26,7 @@ def apply(op: ops.Op, _state: State) -> None:
     """Do one operation, setting its "out" fields; InvalidOption for something unknown."""
     raise InvalidOption(
         f"{type(op).__name__} is not an operation of the store port",
-        hint="use the operations of embedq.storage.port",
+        hint="use the operations of embedq.storage.ops",
     )
 
 
@@ -299,7 +299,7 @@ def _alive(letter: DeadRow, origin: str, now: int) -> Stored:
     headers: dict[str, str] = {}
     if letter.headers is not None:
         headers = msgspec.msgpack.decode(letter.headers, type=dict[str, str])
-    encoded = msgspec.msgpack.encode({**headers, rows.REDRIVEN_FROM: origin})
+    encoded = msgspec.msgpack.encode({**headers, REDRIVEN_FROM: origin})
     return Stored(
         seq=0,
         queue=letter.queue,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from embedq.storage.memory import MemoryStore
 from embedq.storage.ops import Op, PutPlain
-from embedq.storage.rows import DeadRow, DeliveryRow
+from embedq.storage.rows import DeadRow, DeliveryRow, Stored
 from tests.conformance.atomicity import commit_and_fail
 from tests.conformance.scenario import EVERYTHING, Scenario, Stores, attempts_of
 
@@ -52,15 +52,31 @@ class Side(Scenario):
 
     # ------------------------------------------------------------------- answers
 
-    def answers(self, limit: int, now: int) -> Iterator[tuple[str, object]]:
-        """Ask everything; name each answer."""
+    def answers(self, limit: int, now: int, *, in_full: bool) -> Iterator[tuple[str, object]]:
+        """Ask what a broker asks all the time or, in full, everything; name each answer."""
         store = self.store
-        seqs = self.all_seqs()
         yield "last_seq and epoch", (store.last_seq, store.epoch)
-        yield "catalogue", self._catalogue()
-        for number, queue in enumerate(self.queues):
-            found = store.range(queue, 0, EVERYTHING)
-            yield f"messages of queue {number}", [m._replace(queue=number) for m in found]
+        for number in self.live_groups():
+            for name, answer in self._streams(self.groups[number], limit):
+                yield f"{name} of group {number}", answer
+        yield "messages", [self.messages_of(number) for number in range(len(self.queues))]
+        if in_full:
+            yield from self._answers_of_messages()
+            yield from self._answers_of_counts(limit, now)
+
+    def messages_of(self, number: int) -> list[Stored]:
+        found = self.store.range(self.queues[number], 0, EVERYTHING)
+        return [message._replace(queue=number) for message in found]
+
+    def _streams(self, group: int, limit: int) -> Iterator[tuple[str, object]]:
+        for priority in PRIORITIES:
+            yield f"stream {priority}", self.waiting(group, priority, limit=limit)
+        yield "delayed messages", self.timed(group, retries=False, limit=limit)
+        yield "retries", self.timed(group, retries=True, limit=limit)
+        yield "open deliveries", self.store.open_deliveries(group)
+
+    def _answers_of_messages(self) -> Iterator[tuple[str, object]]:
+        store, seqs = self.store, self.all_seqs()
         yield "messages by seq", [m.seq for m in sorted(store.messages([*seqs, EVERYTHING]))]
         rows = {seq: store.deliveries(seq) for seq in seqs}
         ranks = _ranks(rows)
@@ -68,29 +84,19 @@ class Side(Scenario):
             yield f"deliveries of {seq}", [self._delivery(found, ranks) for found in rows[seq]]
             unsettled = [self.group_number(group) for group in store.unsettled(seq)]
             yield f"groups that have not settled {seq}", unsettled
+            for number in self.live_groups():
+                latest = store.latest(self.groups[number], seq)
+                shown = latest and self._delivery(latest, ranks)
+                yield f"latest of {seq} in group {number}", shown
         for number in self.live_groups():
-            for name, answer in self._answers_of_group(self.groups[number], seqs, limit, ranks):
-                yield f"{name} of group {number}", answer
-        yield from self._answers_of_counts(limit, now)
-
-    def _answers_of_group(
-        self, group: int, seqs: list[int], limit: int, ranks: dict[int, tuple[int, int]]
-    ) -> Iterator[tuple[str, object]]:
-        store = self.store
-        for priority in PRIORITIES:
-            yield f"stream {priority}", self.waiting(group, priority, limit=limit)
-        yield "delayed messages", self.timed(group, retries=False, limit=limit)
-        yield "retries", self.timed(group, retries=True, limit=limit)
-        yield "open deliveries", store.open_deliveries(group)
-        for key in KEYS:
-            for after in (0, *seqs[::4]):
-                yield f"first of {key} after {after}", store.next_of_key(group, key, after)
-        for seq in seqs:
-            latest = store.latest(group, seq)
-            yield f"latest of {seq}", latest and self._delivery(latest, ranks)
+            for key in KEYS:
+                for after in (0, *seqs[::4]):
+                    found = store.next_of_key(self.groups[number], key, after)
+                    yield f"first of {key} after {after} in group {number}", found
 
     def _answers_of_counts(self, limit: int, now: int) -> Iterator[tuple[str, object]]:
         store = self.store
+        yield "catalogue", self._catalogue()
         letters = [letter for queue in self.queues for letter in self.letters(queue)]
         yield "dead letters", [self._letter(letter) for letter in letters]
         for letter in letters:
@@ -204,9 +210,11 @@ class Pair:
         assert last_seq >= self._used, "a seq will be used twice"
         oracle.last_seq = oracle._state.last_seq = last_seq
 
-    def compare(self, limit: int, now: int) -> None:
-        """Ask both stores everything."""
-        answers = zip(self.left.answers(limit, now), self.right.answers(limit, now), strict=True)
+    def compare(self, limit: int, now: int, *, in_full: bool) -> None:
+        """Ask both stores and compare."""
+        answers = zip(
+            *(side.answers(limit, now, in_full=in_full) for side in self.sides), strict=True
+        )
         for (name, left), (same_name, right) in answers:
             assert name == same_name
             assert left == right, f"{name}: {left} != {right}"

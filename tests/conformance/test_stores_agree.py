@@ -84,14 +84,14 @@ def test_the_sqlite_store_answers_like_the_one_in_memory(tmp_path: Path) -> None
 
 
 class CountsTooFar(MemoryStore):
-    """Takes the third attempt for the fourth, and so on."""
+    """Takes the second attempt for the third, and so on."""
 
     def commit(self, batch: Sequence[Op]) -> None:
         super().commit([self._spoilt(op) if isinstance(op, Start) else op for op in batch])
 
     @staticmethod
     def _spoilt(op: Start) -> Start:
-        again = [Again(s, attempt + (attempt > 2), crashes) for s, attempt, crashes in op.again]
+        again = [Again(s, attempt + (attempt > 1), crashes) for s, attempt, crashes in op.again]
         return Start(op.group, op.started, op.session, op.counter, op.fresh, again)
 
 
