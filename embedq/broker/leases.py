@@ -7,13 +7,16 @@ Does not know: the store, which message comes next.
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from embedq.broker.ready import Entry
 from embedq.storage.rows import Stored
 
 if TYPE_CHECKING:
     from embedq.broker.state import GroupState
+
+#: Seqs watched before the first look for settled ones: a quarter of a megabyte.
+_SWEEP: Final = 8_000
 
 
 class Lease:
@@ -75,36 +78,64 @@ class Lease:
 
 
 class Deadlines:
-    """When leases end. One entry serves all leases of a claim; extended ones come back later."""
+    """When leases end. One entry serves all leases of a claim; an extension adds its own.
 
-    __slots__ = ("_count", "_heap")
+    Entries name messages and do not hold leases: a settled lease must not keep its body in memory
+    until its time would have been over.
+    """
+
+    __slots__ = ("_count", "_heap", "_sweep_at", "watched")
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, list[Lease]]] = []
+        #: (deadline, number of the entry, group, newest token among its leases, their seqs)
+        self._heap: list[tuple[float, int, GroupState, int, list[int]]] = []
         self._count = 0
+        self._sweep_at = _SWEEP
+        #: Seqs in all entries, settled ones among them.
+        self.watched = 0
 
     def add(self, deadline: float, leases: list[Lease]) -> None:
-        """Watch leases that end together."""
+        """Watch leases of one group, at least one, that end together."""
+        newest = max([lease.counter for lease in leases])
+        seqs = [lease.seq for lease in leases]
         self._count += 1
-        heapq.heappush(self._heap, (deadline, self._count, leases))
+        heapq.heappush(self._heap, (deadline, self._count, leases[0].group, newest, seqs))
+        self.watched += len(seqs)
+        if self.watched > self._sweep_at:
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Drop what has been settled. Twice as many may gather next time: a constant cost each."""
+        swept = []
+        for deadline, number, group, newest, seqs in self._heap:
+            held = [lease.seq for lease in _held(group, newest, seqs)]
+            if held:
+                swept.append((deadline, number, group, newest, held))
+        heapq.heapify(swept)
+        self._heap = swept
+        self.watched = sum(len(entry[4]) for entry in swept)
+        self._sweep_at = max(_SWEEP, 2 * self.watched)
 
     def next(self) -> float | None:
         """Return when to look again (monotonic seconds), None if nothing is leased."""
         return self._heap[0][0] if self._heap else None
 
     def over(self, now: float) -> list[Lease]:
-        """Return the leases that have ended; they are no longer watched."""
-        ended: list[Lease] = []
+        """Return the leases that have ended, each once; they are no longer watched.
+
+        An extended lease is left to the entry of its extension.
+        """
+        ended: dict[Lease, None] = {}
         while self._heap and self._heap[0][0] <= now:
-            _, _, leases = heapq.heappop(self._heap)
-            later: dict[float, list[Lease]] = {}
-            for lease in leases:
-                if not lease.is_held:
-                    continue
+            _, _, group, newest, seqs = heapq.heappop(self._heap)
+            self.watched -= len(seqs)
+            for lease in _held(group, newest, seqs):
                 if lease.deadline <= now:
-                    ended.append(lease)
-                else:
-                    later.setdefault(lease.deadline, []).append(lease)
-            for deadline, extended in later.items():
-                self.add(deadline, extended)
-        return ended
+                    ended[lease] = None
+        return list(ended)
+
+
+def _held(group: GroupState, newest: int, seqs: list[int]) -> list[Lease]:
+    """Return the leases that still count. A token after `newest` is that of a later delivery."""
+    found = map(group.leases.get, seqs)
+    return [lease for lease in found if lease is not None and lease.counter <= newest]
