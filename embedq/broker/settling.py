@@ -37,9 +37,10 @@ class Settle(Task):
     def prepare(self) -> Sequence[Op]:
         """Check every lease against the table: a stale one changes nothing (P6)."""
         table = self._group.leases
-        self._valid = [lease for lease in self._leases if table.get(lease.seq) is lease]
-        if len(self._valid) != len(self._leases):
-            self.stale = [lease for lease in self._leases if table.get(lease.seq) is not lease]
+        leases = dict.fromkeys(self._leases)  # a caller may name one twice; it counts once
+        self._valid = [lease for lease in leases if table.get(lease.seq) is lease]
+        if len(self._valid) != len(leases):
+            self.stale = [lease for lease in leases if table.get(lease.seq) is not lease]
         return self.ops() if self._valid else ()
 
     def ops(self) -> Sequence[Op]:
