@@ -132,9 +132,7 @@ class State:
 
     def waiting_messages(self, group: int, after: int = 0) -> list[Stored]:
         """Return what the group has not settled, in seq order."""
-        row = self.groups.get(group)
-        if row is None:
-            return []
+        row = self.groups[group]
         return [
             message
             for seq, message in self.messages.items()

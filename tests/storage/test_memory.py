@@ -75,6 +75,14 @@ class TestOnlyInMemory(Theme):
         with pytest.raises(StoreClosed):
             before.commit([])
 
+    def test_a_start_of_a_message_that_is_gone_opens_nothing(self, scene: Scenario) -> None:
+        queue, group = scene.queue_and_group()
+        (seq,) = scene.put(queue)
+        scene.start_and_ack(group, seq)
+        scene.start(group, seq)
+        assert scene.store.deliveries(seq) == []
+        assert scene.store.open_deliveries(group) == {}
+
     def test_readers_keep_the_moment_they_asked_for(self, scene: Scenario) -> None:
         queue, group = scene.queue_and_group()
         seqs = scene.put(queue, 2)
