@@ -3,8 +3,8 @@
 Knows: raw sqlite3 as the reference uses it, the engine's verbs, how commits are counted.
 Does not know: goals, rounds, what is compared with what (bench_plan.py).
 
-Every cell brings its database into the same state before the clock starts: both logs have been
-through a checkpoint, both statement caches are warm.
+The clock of every cell starts on a log that is empty but has been filled before, and stops when
+the log is empty again: whoever puts checkpoints off pays for them all the same.
 """
 
 from __future__ import annotations
@@ -18,12 +18,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import perf_counter, process_time, thread_time
-from typing import cast
+from typing import Protocol, Self, cast
 
 from bench_figures import Figure, percentile
-from embedq.broker.engine import Engine
 from embedq.broker.host import open_engine
-from embedq.broker.state import GroupState, QueueState
 from embedq.policy import QueuePolicy
 from embedq.storage.connection import Durability
 from embedq.storage.sqlite import SqliteStore
@@ -36,8 +34,21 @@ _WARM = 4_000
 _COUNTED = 5
 _DAY_MS = 24 * 3600 * 1000
 
-#: One operation; what it returns is false when there is nothing left to do.
+#: One operation; what it returns is None when there is nothing left to do.
 Operation = Callable[[], object]
+
+
+class Side(Protocol):
+    """One of the two that are compared."""
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """The connection that writes."""
+        ...
+
+    def checkpoint(self) -> object:
+        """Empty the log."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +71,15 @@ class Size:
 
 
 def timed(
-    operation: Operation, each: int, slot_s: float, cpu_clock: Callable[[], float] = process_time
+    operation: Operation,
+    each: int,
+    slot_s: float,
+    finish: Operation,
+    cpu_clock: Callable[[], float] = process_time,
 ) -> Figure:
     """Repeat an operation that moves `each` messages until the slot is over, and time each call.
 
-    It ends early when the operation has nothing left to do.
+    It ends early when the operation has nothing left to do. `finish` counts among the time of all.
     """
     taken = array("d")
     cpu = cpu_clock()
@@ -76,8 +91,9 @@ def timed(
         then = perf_counter()
         taken.append(then - now)
         now = then
-    cpu = cpu_clock() - cpu
-    return figure(taken, each * len(taken), now - begun, cpu)
+    finish()
+    seconds = perf_counter() - begun
+    return figure(taken, each * len(taken), seconds, cpu_clock() - cpu)
 
 
 def figure(taken: array[float], messages: int, seconds: float, cpu: float) -> Figure:
@@ -146,15 +162,14 @@ def computing() -> Iterator[None]:
         thread.join()
 
 
-def measure(
-    operation: Operation, each: int, slot_s: float, *, busy: bool, connection: sqlite3.Connection
-) -> Figure:
+def measure(side: Side, operation: Operation, each: int, size: Size, *, busy: bool) -> Figure:
     """Time an operation, alone or beside a thread that computes, and count its commits."""
+    side.checkpoint()
     if busy:
         with computing():
-            return timed(operation, each, slot_s, thread_time)
-    found = timed(operation, each, slot_s)
-    return with_commits(found, commits_of(connection, operation, each))
+            return timed(operation, each, size.busy_slot_s, side.checkpoint, thread_time)
+    found = timed(operation, each, size.slot_s, side.checkpoint)
+    return with_commits(found, commits_of(side.connection, operation, each))
 
 
 def with_commits(found: Figure, commits: float | None) -> Figure:
@@ -182,6 +197,10 @@ class Raw:
         self._next = 1
         for _ in range(max(filled, _WARM) // MANY):
             self.put_many()
+
+    def checkpoint(self) -> object:
+        """Empty the log."""
+        return self.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
 
     def put(self) -> object:
         """Insert one row: a statement in autocommit is a transaction."""
@@ -213,14 +232,11 @@ def raw(
     folder: Path, size: Size, verb: str, durability: Durability, *, busy: bool = False
 ) -> Figure:
     """Time a verb of `Raw`."""
-    filled = size.filled if verb == "turn_over" else 0
-    reference = Raw(folder, durability, filled)
+    reference = Raw(folder, durability, size.filled if verb == "turn_over" else 0)
     try:
         operation: Operation = getattr(reference, verb)
         each = 1 if verb in {"put", "put_in_three"} else MANY
-        slot_s = size.busy_slot_s if busy else size.slot_s
-        connection = reference.connection
-        return measure(operation, each, slot_s, busy=busy, connection=connection)
+        return measure(reference, operation, each, size, busy=busy)
     finally:
         reference.connection.close()
 
@@ -228,89 +244,91 @@ def raw(
 # ------------------------------------------------------------------------------ the engine
 
 
-@contextmanager
-def opened(
-    path: Path, durability: Durability, *, retain: bool = False
-) -> Iterator[tuple[Engine, QueueState, GroupState]]:
-    """Open an engine as an application would, with a queue and a group."""
-    engine = open_engine(path, durability=durability)
-    try:
+class Ours:
+    """An engine as an application would open it, with a queue and a group."""
+
+    def __init__(self, path: Path, durability: Durability, *, retain: bool = False) -> None:
+        self.engine = open_engine(path, durability=durability)
         policy = QueuePolicy(retain_ms=_DAY_MS) if retain else None
-        queue = engine.queue("orders", policy)
-        yield engine, queue, engine.group(queue)
-    finally:
-        engine.close()
+        self.queue = self.engine.queue("orders", policy)
+        self.group = self.engine.group(self.queue)
+        self.store = cast("SqliteStore", self.engine.store)
 
+    def __enter__(self) -> Self:
+        """Return it."""
+        return self
 
-def connection_of(engine: Engine) -> sqlite3.Connection:
-    """Return the connection that writes."""
-    return cast("SqliteStore", engine.store).connection
+    def __exit__(self, *_: object) -> None:
+        """Close the engine."""
+        self.engine.close()
 
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """The connection that writes."""
+        return self.store.connection
 
-def fill(engine: Engine, queue: QueueState, messages: int) -> None:
-    """Put messages, 100 at a time."""
-    bodies = [BODY] * MANY
-    for _ in range(messages // MANY):
-        engine.put_many(queue, bodies)
+    def checkpoint(self) -> object:
+        """Empty the log."""
+        with self.engine.writer.lock:
+            return self.store.checkpoint()
 
+    def fill(self, messages: int) -> None:
+        """Put messages, 100 at a time."""
+        bodies = [BODY] * MANY
+        for _ in range(messages // MANY):
+            self.engine.put_many(self.queue, bodies)
 
-def take(engine: Engine, group: GroupState) -> object:
-    """Claim 100 messages and acknowledge them; None if there are none."""
-    leases = engine.claim(group, MANY)
-    if not leases:
-        return None
-    engine.ack(*leases)
-    return leases
+    def take(self) -> object:
+        """Claim 100 messages and acknowledge them; None if there are none."""
+        leases = self.engine.claim(self.group, MANY)
+        if not leases:
+            return None
+        self.engine.ack(*leases)
+        return leases
 
 
 def put(
     folder: Path, size: Size, durability: Durability, *, many: bool = False, busy: bool = False
 ) -> Figure:
     """Time puts of one message, or of 100."""
-    slot_s = size.busy_slot_s if busy else size.slot_s
-    with opened(folder / "queue.db", durability) as (engine, queue, _):
-        fill(engine, queue, _WARM)
-        operation: Operation = partial(engine.put, queue, BODY)
+    with Ours(folder / "queue.db", durability) as ours:
+        ours.fill(_WARM)
+        operation: Operation = partial(ours.engine.put, ours.queue, BODY)
         if many:
-            operation = partial(engine.put_many, queue, [BODY] * MANY)
-        each = MANY if many else 1
-        return measure(operation, each, slot_s, busy=busy, connection=connection_of(engine))
+            operation = partial(ours.engine.put_many, ours.queue, [BODY] * MANY)
+        return measure(ours, operation, MANY if many else 1, size, busy=busy)
 
 
 def claim(
     folder: Path, size: Size, durability: Durability, *, retain: bool = False, busy: bool = False
 ) -> Figure:
     """Time claims of 100 messages, each followed by their acks, on a queue filled before."""
-    slot_s = size.busy_slot_s if busy else size.slot_s
-    with opened(folder / "queue.db", durability, retain=retain) as (engine, queue, group):
-        fill(engine, queue, size.filled)
-        operation = partial(take, engine, group)
+    with Ours(folder / "queue.db", durability, retain=retain) as ours:
+        ours.fill(size.filled)
         for _ in range(_COUNTED):
-            operation()
-        connection = connection_of(engine)
-        found = measure(operation, MANY, slot_s, busy=busy, connection=connection)
+            ours.take()
+        found = measure(ours, ours.take, MANY, size, busy=busy)
         if found.commits is None and not busy:  # the queue was emptied while the clock ran
-            fill(engine, queue, _COUNTED * MANY)
-            found = with_commits(found, commits_of(connection, operation, MANY))
+            ours.fill(_COUNTED * MANY)
+            found = with_commits(found, commits_of(ours.connection, ours.take, MANY))
         return found
 
 
 def put_together(folder: Path, size: Size, durability: Durability) -> Figure:
     """Time puts of one message by 16 threads at once."""
-    with opened(folder / "queue.db", durability) as (engine, queue, _):
-        fill(engine, queue, _WARM)
-        operation = partial(engine.put, queue, BODY)
-        together(operation, size.slot_s / 8)
-        found, _ = together(operation, size.slot_s)
+    with Ours(folder / "queue.db", durability) as ours:
+        ours.fill(_WARM)
+        operation = partial(ours.engine.put, ours.queue, BODY)
+        together(operation, size.slot_s / 8, ours.checkpoint)
+        found, _ = together(operation, size.slot_s, ours.checkpoint)
         commits = Commits()
-        connection = connection_of(engine)
-        connection.set_trace_callback(commits)
-        _, counted = together(operation, size.slot_s / 8)
-        connection.set_trace_callback(None)
+        ours.connection.set_trace_callback(commits)
+        _, counted = together(operation, size.slot_s / 8, ours.checkpoint)
+        ours.connection.set_trace_callback(None)
         return with_commits(found, commits.count / counted)
 
 
-def together(operation: Operation, slot_s: float) -> tuple[Figure, int]:
+def together(operation: Operation, slot_s: float, finish: Operation) -> tuple[Figure, int]:
     """Let 16 threads repeat an operation for a time; return also how often they did."""
     start = threading.Barrier(THREADS + 1)
     taken: list[array[float]] = []
@@ -335,6 +353,7 @@ def together(operation: Operation, slot_s: float) -> tuple[Figure, int]:
     begun = perf_counter()
     for thread in threads:
         thread.join()
+    finish()
     seconds = perf_counter() - begun
     every = array("d", [one for mine in taken for one in mine])
     return figure(every, len(every), seconds, process_time() - cpu), len(every)

@@ -16,12 +16,11 @@ from pathlib import Path
 from time import perf_counter, process_time, sleep
 from typing import TypedDict, cast
 
-from bench_cells import BODY, MANY, SMALL, Size, opened, take
+from bench_cells import BODY, MANY, SMALL, Ours, Size
 from bench_figures import Figure, percentile
 from bench_machine import flush, forget
 from embedq.broker.host import open_engine
 from embedq.storage.connection import Durability
-from embedq.storage.sqlite import SqliteStore
 
 PROBE = Path(__file__).resolve().parent / "bench_probe.py"
 _LOT = 1_000
@@ -59,13 +58,13 @@ def at_backlog(folder: Path, size: Size, template: Path) -> tuple[Figure, Figure
     shutil.copy(template, path)
     flush(path)
     puts = claims = put_s = put_cpu = claim_s = claim_cpu = 0.0
-    with opened(path, "normal") as (engine, queue, group):
+    with Ours(path, "normal") as ours:
         for turn in range(10_000_000):
             begun, cpu = perf_counter(), process_time()
             for _ in range(MANY):
-                engine.put(queue, SMALL)
+                ours.engine.put(ours.queue, SMALL)
             halfway, half_cpu = perf_counter(), process_time()
-            take(engine, group)
+            ours.take()
             end, end_cpu = perf_counter(), process_time()
             if turn < _ROUNDS_BEFORE:  # the first claims load the ready index
                 continue
@@ -129,8 +128,8 @@ class Paced:
 
 def paced(folder: Path, durability: Durability, seconds: float) -> Paced:
     """Put 20 messages at a time, 5 MB a second, while another thread claims and acks behind."""
-    with opened(folder / "queue.db", durability) as (engine, queue, group):
-        store = cast("SqliteStore", engine.store)
+    with Ours(folder / "queue.db", durability) as ours:
+        engine, queue, group, store = ours.engine, ours.queue, ours.group, ours.store
         waiting = threading.Semaphore(0)
         over = False
 

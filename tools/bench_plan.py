@@ -22,7 +22,7 @@ BUILD_SHARE = 0.2
 
 FULL = Size(
     rounds=7,
-    slot_s=0.5,
+    slot_s=0.8,
     busy_slot_s=0.8,
     filled=20_000,
     near=1_000,

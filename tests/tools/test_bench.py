@@ -11,6 +11,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from time import perf_counter
 
 import pytest
 
@@ -142,16 +143,27 @@ def test_commits_are_counted_in_transactions_and_in_autocommit(tmp_path: Path) -
 
 def test_a_cell_ends_early_when_nothing_is_left_to_do() -> None:
     left = iter(range(3))
-    found = bench_cells.timed(lambda: next(left, None), each=10, slot_s=60)
+    found = bench_cells.timed(lambda: next(left, None), 10, 60, finish=lambda: None)
     assert found.rate > 0
     assert found.max_ms is not None
     with pytest.raises(RuntimeError, match="make the slot longer"):
-        bench_cells.timed(lambda: None, each=10, slot_s=60)
+        bench_cells.timed(lambda: None, 10, 60, finish=lambda: None)
+
+
+def test_what_is_put_off_is_paid_before_the_clock_stops() -> None:
+    def pay() -> None:
+        until = perf_counter() + 0.05
+        while perf_counter() < until:
+            pass
+
+    left = iter(range(3))
+    found = bench_cells.timed(lambda: next(left, None), 1, 60, finish=pay)
+    assert found.rate <= 3 / 0.05
 
 
 def test_sixteen_threads_are_counted_together() -> None:
     calls: list[int] = []
-    found, times = bench_cells.together(lambda: calls.append(1), 0.01)
+    found, times = bench_cells.together(lambda: calls.append(1), 0.01, lambda: None)
     assert times == len(calls) >= bench_cells.THREADS
     assert found.rate > 0
 
