@@ -171,7 +171,7 @@ class Engine(Registry):
             if leases:
                 return leases
             if task.hungry is not None:
-                supply.feed(self, group, task.hungry)
+                supply.feed(self, group, task.hungry, most)
             elif not task.found:
                 return []
 
@@ -241,13 +241,18 @@ class Engine(Registry):
         if not leases:
             return
         group = leases[0].group
+        by_group = {group: leases}
         if any(lease.group is not group for lease in leases):
-            for member in {lease.group.id: lease.group for lease in leases}.values():
-                self._settle(kind, [lease for lease in leases if lease.group is member])
-            return
-        task = kind(self, group, leases)
-        self.writer.run(task)
-        _raise_stale(task)
+            by_group = {
+                member: [lease for lease in leases if lease.group is member]
+                for member in {lease.group for lease in leases}
+            }
+        stale: list[Lease] = []
+        for member, theirs in by_group.items():
+            task = kind(self, member, theirs)
+            self.writer.run(task)
+            stale += task.stale
+        _raise_stale(stale)
 
     def fail(
         self,
@@ -264,7 +269,7 @@ class Engine(Registry):
         delay_ms = round(parse_duration(delay_s, "delay") * 1000)
         task = settling.Failures(self, lease.group, [lease], outcome, text, delay_ms)
         self.writer.run(task)
-        _raise_stale(task)
+        _raise_stale(task.stale)
 
     def reject(
         self, lease: Lease, detail: str = "", error: ErrorInfo | None = None, by: str = ""
@@ -273,7 +278,7 @@ class Engine(Registry):
         task = settling.Rejections(self, lease.group, [lease], Reason.REJECTED, detail, by)
         task.cause = None if error is None else error.encode()
         self.writer.run(task)
-        _raise_stale(task)
+        _raise_stale(task.stale)
 
     def extend(self, lease: Lease, seconds: float) -> None:
         """Let a lease end `seconds` from now instead. Raises StaleLease."""
@@ -375,7 +380,7 @@ class Engine(Registry):
         self.close()
 
 
-def _raise_stale(task: settling.Settle) -> None:
-    if task.stale:
-        names = ", ".join(str(lease.seq) for lease in task.stale[:5])
-        raise StaleLease(f"{len(task.stale)} leases no longer count (messages {names})")
+def _raise_stale(stale: Sequence[Lease]) -> None:
+    if stale:
+        names = ", ".join(str(lease.seq) for lease in stale[:5])
+        raise StaleLease(f"{len(stale)} leases no longer count (messages {names})")

@@ -180,7 +180,7 @@ class Cancels(Task):
         super().__init__(16 * len(seqs))
         self._engine = engine
         self._queue = queue
-        self._seqs = seqs
+        self._seqs = list(dict.fromkeys(seqs))  # named twice is removed, and told, once
         self.leased: list[int] = []
         self.removed: list[int] = []
 

@@ -237,7 +237,13 @@ class ReadyIndex:
         found = 0
         for level in range(self.top, -1, -1):
             stream = self.streams[level]
-            found += len(stream.head) + len(self.returned[level])
+            found += len(stream.head)
+            back = self.returned[level]
+            if stream.live:
+                found += len(back)
+            elif found < most:
+                # What comes back from beyond `after` must wait for those before it.
+                found += sum(seq <= stream.after for seq in back)
             if found >= most:
                 return None
             if not stream.live:

@@ -33,6 +33,9 @@ class Registry:
         queues, groups = self.store.catalogue()
         by_id: dict[int, QueueState] = {}
         for row in queues:
+            if not self.store.clean:
+                # What was saved may be older than the last put: nothing may be overlooked.
+                row.last = max(row.last, self.store.last_seq)
             by_id[row.id] = self.queues[row.name] = QueueState(row)
         for group in groups:
             queue = by_id[group.queue]

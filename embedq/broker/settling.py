@@ -30,7 +30,8 @@ class Settle(Task):
         super().__init__(16 * len(leases))
         self._engine = engine
         self._group = group
-        self._leases = leases
+        # A lease named twice is settled, and counted, once.
+        self._leases = leases if len(leases) == 1 else list(dict.fromkeys(leases))
         self._valid: list[Lease] = []
         self.stale: list[Lease] = []
 

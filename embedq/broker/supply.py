@@ -22,22 +22,22 @@ if TYPE_CHECKING:
     from embedq.broker.engine import Engine
 
 
-def feed(engine: Engine, group: GroupState, hungry: int | Timeline) -> None:
-    """Load the next chunk of what `ReadyIndex.hungry` named. Called without the lock."""
+def feed(engine: Engine, group: GroupState, hungry: int | Timeline, most: int) -> None:
+    """Load the next chunk of what `ReadyIndex.hungry(most)` named. Called without the lock."""
     with group.loading:
         if isinstance(hungry, Timeline):
             _feed_timeline(engine, group, hungry)
         else:
-            _feed_stream(engine, group, hungry)
+            _feed_stream(engine, group, hungry, most)
 
 
-def _feed_stream(engine: Engine, group: GroupState, level: int) -> None:
+def _feed_stream(engine: Engine, group: GroupState, level: int, most: int) -> None:
     index = group.index
     with engine.writer.lock:
         engine.writer.settle()
-        stream = index.streams[level]
-        if stream.live or len(stream.head) >= engine.load_chunk:
+        if index.hungry(most, engine.now_ms()) != level:
             return  # somebody else has loaded it while we waited
+        stream = index.streams[level]
         generation = index.generation
         last = group.queue.last
         request = Load(group.id, level, stream.after, last, engine.load_chunk)
