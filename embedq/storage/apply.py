@@ -12,11 +12,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from embedq.lifecycle import FINAL, Outcome
-from embedq.limits import LIMITS
-from embedq.message import AttemptRecord, ErrorInfo
+from embedq.lifecycle import FINAL
 from embedq.policy import QueuePolicy
-from embedq.storage import reads, statements as sql
+from embedq.storage import burial, reads, statements as sql
 from embedq.storage.ops import (
     Ack,
     Bury,
@@ -44,7 +42,6 @@ from embedq.storage.rows import (
     DeliveryRow,
     GroupRow,
     QueueRow,
-    Stored,
 )
 
 _decode_headers = msgspec.msgpack.Decoder(dict[str, str]).decode
@@ -228,7 +225,7 @@ class Applier:
             return
         message = found[0]
         open_row = rows[-1] if rows and rows[-1].ended is None else None
-        values = self._dead_values(op, message, self._attempts(op, rows))
+        values = burial.dead_values(self._connection, op, message, rows)
         op.dead_id = self._execute(sql.BURY, values).lastrowid
         if op.group in self.catalogue.sole:
             op.removed = self._delete([op.seq])
@@ -244,48 +241,6 @@ class Applier:
         self._execute(sql.CLEAR_DUE, (op.seq, op.group))
         if closing is None:
             op.removed = self._delete_settled([op.seq])
-
-    @staticmethod
-    def _dead_values(op: Bury, message: Stored, attempts: bytes) -> tuple[object, ...]:
-        return (
-            message.seq,
-            op.group,
-            message.queue,
-            op.ended,
-            op.reason,
-            op.detail,
-            op.moved_by,
-            attempts,
-            message.put_at,
-            message.kind,
-            message.crc,
-            message.priority,
-            message.key,
-            message.max_attempts,
-            message.headers,
-            message.body,
-        )
-
-    def _attempts(self, op: Bury, rows: list[DeliveryRow]) -> bytes:
-        rows = rows[-LIMITS.attempts_kept :]
-        sessions = {row.session for row in rows if row.session is not None}
-        names = reads.session_names(self._connection, sessions)
-        records = []
-        for row in rows:
-            ended, outcome, error = row.ended, row.outcome, row.error
-            if ended is None:
-                ended, outcome, error = op.ended, op.outcome, op.error
-            records.append(
-                AttemptRecord(
-                    row.attempt,
-                    row.started,
-                    ended,
-                    names.get(row.session or 0, ""),
-                    None if outcome is None else Outcome(outcome),
-                    None if error is None else ErrorInfo.decode(error),
-                )
-            )
-        return msgspec.msgpack.encode(records)
 
     def _cancel(self, op: Cancel) -> None:
         op.removed = []
@@ -373,6 +328,9 @@ class Applier:
     # ----------------------------------------------------------------------- upkeep
 
     def _collect(self, op: Collect) -> None:
+        op.removed = 0
+        if self.catalogue.queues[op.queue].policy.retain_ms is not None:
+            return
         stretch = (op.queue, op.after, op.upto)
         op.removed = self._execute(sql.COLLECT_MESSAGES, stretch).rowcount
         if op.removed:
@@ -386,9 +344,10 @@ class Applier:
             last = rows[-1][0]
             rows = [row for row in rows if row[0] != last]
             rows += self._execute(sql.RETIRABLE_AT, (op.group, last)).fetchall()
+        young = min((closed for closed, _, ended, _ in rows if ended >= op.cutoff), default=None)
         over: list[int] = []
-        for closed, seq, ended, outcome in rows:
-            if ended >= op.cutoff:
+        for closed, seq, _, outcome in rows:
+            if young is not None and closed >= young:
                 break
             op.reached = closed
             if outcome >= FINAL:

@@ -82,7 +82,7 @@ class Questions:
 
     def catalogue(self) -> tuple[list[QueueRow], list[GroupRow]]:
         """See the port."""
-        return reads.catalogue(self.connection, self.last_seq, QueuePolicy.decode)
+        return self.ask(lambda db: reads.catalogue(db, self.last_seq, QueuePolicy.decode))
 
     def load(self, request: Load) -> Chunk:
         """See the port. Long stretches are looked at in snapshots of their own."""
@@ -159,12 +159,14 @@ class Questions:
 
     def begin_tally(self) -> Callable[[], Tally]:
         """See the port. The snapshot pins the log while it is being counted."""
-        groups = list(self._applier.catalogue.groups.values())
+        if self._stopped is not None:
+            raise self._stopped
         snapshot = self._readers.snapshot()
 
         def count() -> Tally:
             with closing(snapshot):
                 try:
+                    groups = [GroupRow(*row) for row in snapshot.execute(sql.GROUPS)]
                     tally = reads.tally(snapshot, groups, 0, reads.EVERYTHING)
                     dead = dict(snapshot.execute(sql.DEAD_COUNTS).fetchall())
                 except sqlite3.Error as error:
