@@ -13,8 +13,8 @@ from embedq.clock import Clock, SystemClock
 from embedq.limits import LIMITS, Limits
 from embedq.storage.connection import Durability
 from embedq.storage.memory import MemoryStore
-from embedq.storage.port import Store
 from embedq.storage.sqlite import open_store
+from embedq.storage.verify import Verifier
 
 MEMORY = ":memory:"
 
@@ -39,16 +39,27 @@ def open_engine(
         StoreFull: why the file cannot be served; it was not changed.
     """
     clock = clock or SystemClock()
-    store: Store
     if os.fspath(path) == MEMORY:
-        store = MemoryStore(clock)
+        engine = Engine(MemoryStore(clock), clock=clock, limits=limits)
     else:
-        store = open_store(path, durability=durability, clock=clock, limits=limits)
+        engine = _open_file(path, durability, clock, limits)
+    if upkeep:
+        engine.upkeep.start()
+    return engine
+
+
+def _open_file(
+    path: str | os.PathLike[str], durability: Durability, clock: Clock, limits: Limits
+) -> Engine:
+    store = open_store(path, durability=durability, clock=clock, limits=limits)
     try:
         engine = Engine(store, clock=clock, limits=limits)
     except BaseException:
         store.close(clean=False)
         raise
-    if upkeep:
-        engine.upkeep.start()
+    previous = store.previous
+    if not (store.placement.created or previous.clean or previous.same_boot):
+        # The power may have failed: nobody knows what the disk kept. On the same boot the kernel
+        # has everything, and SQLite's own recovery of the log is enough.
+        engine.upkeep.verifier = Verifier(store)
     return engine

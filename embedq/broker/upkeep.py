@@ -15,9 +15,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from embedq.broker import changes, moves
-from embedq.errors import EmbedqError, StorageError
+from embedq.errors import EmbedqError, StorageError, StoreCorrupt
 from embedq.storage.ops import Forget
 from embedq.storage.port import Tally
+from embedq.storage.verify import Verifier
 
 if TYPE_CHECKING:
     from embedq.broker.engine import Engine
@@ -29,6 +30,7 @@ _SAVE_EVERY_S = 60.0
 _MANY = 500
 _BATCHES = 20
 _VACUUM_PAGES = 200
+_BREATH_S = 0.01
 
 
 class Upkeep:
@@ -43,6 +45,8 @@ class Upkeep:
         self._seen = (-1, -1)
         #: What the last failed chore said; chores are tried again in the next round.
         self.trouble: Exception | None = None
+        #: Checks the file in small steps, where nobody knows what the disk has kept.
+        self.verifier: Verifier | None = None
 
     # ------------------------------------------------------------------------- the thread
 
@@ -56,7 +60,9 @@ class Upkeep:
             self.round()
             if not self._engine.counts_exact:
                 self.count()
-            self._wake.wait(self._pause())
+            if self.verifier is not None:
+                self._attempt(self.verify)
+            self._wake.wait(_BREATH_S if self.verifier is not None else self._pause())
             self._wake.clear()
 
     def _pause(self) -> float:
@@ -138,6 +144,26 @@ class Upkeep:
             with engine.writer.lock:
                 engine.store.rest(_VACUUM_PAGES)
         self._seen = (engine.writer.groups, engine.store.last_seq)
+
+    # ------------------------------------------------------------------------- verifying
+
+    def verify(self) -> None:
+        """Check the next stretch of the file; damage of its structure stops the store.
+
+        A message whose body is damaged needs nothing here: a claim dead-letters it as corrupt.
+        """
+        verifier = self.verifier
+        if verifier is None:
+            return
+        try:
+            if verifier.step():
+                self.verifier = None
+                damaged = len(verifier.damaged_messages)
+                _log.info("the file was verified: %d damaged messages", damaged)
+        except StoreCorrupt as error:
+            self.verifier = None
+            self._engine.store.stop(error)
+            raise
 
     # ------------------------------------------------------------------------- counting
 

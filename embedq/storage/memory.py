@@ -57,7 +57,7 @@ class MemoryStore:
         self.last_seq = state.last_seq
         state.exact = False  # of this epoch: nobody has saved yet
         self._state = state
-        self._closed = False
+        self._stopped: StorageError | None = None
 
     # ------------------------------------------------------------------------ life cycle
 
@@ -66,11 +66,11 @@ class MemoryStore:
 
         `clean` saves exact counts first, if the caller has not.
         """
-        if self._closed:
+        if self._stopped is not None:
             return
         if clean and not self._state.exact:
             self.commit([self._exact_counts()])
-        self._closed = True
+        self._stopped = StoreClosed("this store in memory was closed", hint="call reopen() on it")
 
     def _exact_counts(self) -> Save:
         queues, groups = self.catalogue()
@@ -100,8 +100,12 @@ class MemoryStore:
 
     @property
     def stopped(self) -> StorageError | None:
-        """StoreClosed once it is closed: nothing else stops a store in memory."""
-        return StoreClosed("this store in memory was closed") if self._closed else None
+        """Why it serves no longer: it was closed or stopped."""
+        return self._stopped
+
+    def stop(self, reason: StorageError) -> None:
+        """Serve no longer."""
+        self._stopped = reason
 
     # --------------------------------------------------------------------------- writing
 
@@ -140,8 +144,8 @@ class MemoryStore:
         """Do nothing: an interrupted commit never swapped its copy in."""
 
     def _open_state(self) -> State:
-        if self._closed:
-            raise StoreClosed("this store in memory was closed", hint="call reopen() on it")
+        if self._stopped is not None:
+            raise self._stopped
         return self._state
 
     def _check_group(self, group: int) -> None:

@@ -81,6 +81,10 @@ class Store(Protocol):
         """Why the store serves no longer, if so."""
         ...
 
+    def stop(self, reason: StorageError) -> None:
+        """Serve no longer: every later call raises `reason`."""
+        ...
+
     def catalogue(self) -> tuple[list[QueueRow], list[GroupRow]]:
         """Return all queues and groups, with the counts that were saved last."""
         ...
