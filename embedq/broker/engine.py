@@ -10,7 +10,7 @@ did is durable. Promises P1 to P7 are kept here and below (docs/promises.md).
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Self
 from zlib import crc32
 
@@ -30,6 +30,7 @@ from embedq.ids import MessageIds
 from embedq.lifecycle import Outcome, Reason
 from embedq.limits import LIMITS, Limits
 from embedq.message import Draft, ErrorInfo, Receipt
+from embedq.storage.backup import BackupReport
 from embedq.storage.fork import on_fork
 from embedq.storage.ops import Bury, OpenSession, PutPlain
 from embedq.storage.port import Store
@@ -324,6 +325,23 @@ class Engine(Registry):
     def seq_of(self, message_id: str) -> int:
         """Return the seq inside a message id. Raises UnknownMessage for one not issued here."""
         return self.ids.decode(message_id)
+
+    def backup(
+        self,
+        target: str | os.PathLike[str],
+        *,
+        overwrite: bool = False,
+        progress: Callable[[int, int], object] | None = None,
+    ) -> BackupReport:
+        """Copy the database into a new file while it is in use.
+
+        Holds every message confirmed before the call. `progress` gets (pages done, in all).
+        Raises InvalidOption for a target that exists, StoreFull, StoreBusy, StoreCorrupt.
+        """
+        writer = self.writer
+        return self.store.backup(
+            writer.lock, target, settle=writer.settle, overwrite=overwrite, progress=progress
+        )
 
     # ------------------------------------------------------------- what moves and upkeep call
 

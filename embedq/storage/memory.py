@@ -6,6 +6,7 @@ Does not know: files, durability; the rules themselves are in memory_ops and mem
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Self
@@ -13,6 +14,7 @@ from typing import Self
 from embedq.clock import Clock, SystemClock
 from embedq.errors import GroupNotFound, InvalidOption, StorageError, StoreClosed
 from embedq.ids import KEY_BYTES, new_store_key
+from embedq.storage.backup import BackupReport, Lock
 from embedq.storage.memory_ops import apply
 from embedq.storage.memory_state import State
 from embedq.storage.ops import Op, PutPlain, Save
@@ -142,6 +144,22 @@ class MemoryStore:
 
     def settle_interrupted(self) -> None:
         """Do nothing: an interrupted commit never swapped its copy in."""
+
+    def backup(
+        self,
+        lock: Lock,
+        target: str | os.PathLike[str],
+        *,
+        settle: Callable[[], object],
+        overwrite: bool = False,
+        progress: Callable[[int, int], object] | None = None,
+    ) -> BackupReport:
+        """Refuse: there is no file."""
+        del lock, settle, overwrite, progress
+        raise InvalidOption(
+            f"a store in memory cannot be backed up to {os.fspath(target)!r}",
+            hint="open a Broker on a path",
+        )
 
     def _open_state(self) -> State:
         if self._stopped is not None:

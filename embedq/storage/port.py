@@ -10,10 +10,12 @@ and never used twice.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from embedq.errors import StorageError
+from embedq.storage.backup import BackupReport, Lock
 from embedq.storage.ops import Op, PutPlain
 from embedq.storage.rows import (
     Chunk,
@@ -184,6 +186,21 @@ class Store(Protocol):
 
     def session_names(self, ids: Iterable[int]) -> dict[int, str]:
         """Return the names of sessions, for display."""
+        ...
+
+    def backup(
+        self,
+        lock: Lock,
+        target: str | os.PathLike[str],
+        *,
+        settle: Callable[[], object],
+        overwrite: bool = False,
+        progress: Callable[[int, int], object] | None = None,
+    ) -> BackupReport:
+        """Copy everything committed into a new file, in steps that take `lock` one by one.
+
+        `settle` is called with the lock before a step. See embedq.storage.backup.
+        """
         ...
 
     def close(self, *, clean: bool) -> None:

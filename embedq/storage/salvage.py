@@ -27,12 +27,19 @@ from embedq.storage.pages import Pages
 from embedq.storage.placement import os_failure
 from embedq.storage.records import BadText, Value
 from embedq.storage.rescue import Rescue
-from embedq.storage.wreck import NUMBERS, Row, Shape, Wreck, gaps, roots_of, shapes_of
+from embedq.storage.wreck import NUMBERS, Range, Row, Shape, Wreck, gaps, roots_of, shapes_of
 
 Progress = Callable[[str, int], object]
 
 _EVERY: Final = 10_000
 _PRIVATE: Final = 0o600
+
+#: What it means that rows of a table are missing whose numbers say nothing.
+_CONSEQUENCES: Final = {
+    "delivery": "attempts may start again at 1, and settled messages may be delivered again",
+    "dedup": "a repeated put may be stored twice",
+    "session": "some deliveries name no worker",
+}
 
 
 class Lost(NamedTuple):
@@ -43,6 +50,13 @@ class Lost(NamedTuple):
     last: int
 
 
+class Missing(NamedTuple):
+    """Per table: numbers of rows that could not be read, and numbers between which none is."""
+
+    holes: dict[str, list[Range]]
+    spans: dict[str, list[Range]]
+
+
 @dataclass(slots=True)
 class Salvaged:
     """What was brought over.
@@ -51,7 +65,7 @@ class Salvaged:
     to be trusted; they are dead letters with reason `corrupt`. `lost`: ranges of numbers on parts
     that could not be read. `dropped`: rows by table that had lost what they belonged to.
     `lost_frames`: pages of the log that are gone. `notes`: what was made up. `whole`: the
-    structure was sound, so nothing can be missing.
+    structure was sound, so that SQLite itself could read it.
     """
 
     path: Path
@@ -158,13 +172,13 @@ def _bring_over(image: Image, part: Path, new: Path, now: int, report: Progress)
         rescue = Rescue(connection, shapes, now)
         salvaged = Salvaged(new, whole=tables >= set(schema.TABLES))
         read = _read_whole if salvaged.whole else _read_wreck
-        wreck = read(image, shapes, roots, _counting(rescue, report))
+        missing = read(image, shapes, roots, _counting(rescue, report))
         rescue.finish()
         connection.execute("COMMIT")
         schema.migrate(connection, version)
         connection.execute("PRAGMA journal_mode=WAL")
         report("checking", 0)
-        _conclude(connection, rescue, wreck, salvaged)
+        _conclude(connection, rescue, missing, salvaged)
     salvaged.lost_frames = image.lost_frames
     return salvaged
 
@@ -227,9 +241,10 @@ def _known_names() -> set[str]:
 
 def _read_whole(
     image: Image, shapes: dict[str, Shape], roots: dict[str, int], add: Callable[[Row], None]
-) -> None:
+) -> Missing:
     """Let SQLite read the tables: the structure is sound, at most contents are not."""
     del roots
+    missing = Missing({}, {})
     with closing(open_still(image.path)) as connection:
         connection.text_factory = _text
         for table, shape in shapes.items():
@@ -237,8 +252,11 @@ def _read_whole(
                 fitted = shape.fit(list(values))
                 if fitted is not None:
                     add(Row(table, fitted))
+                elif shape.numbered:
+                    missing.holes.setdefault(table, []).append(Range(values[0], values[0]))
         for values in connection.execute(f"SELECT name, seq FROM {NUMBERS}"):
             add(Row(NUMBERS, values))
+    return missing
 
 
 def _text(data: bytes) -> Value:
@@ -250,7 +268,7 @@ def _text(data: bytes) -> Value:
 
 def _read_wreck(
     image: Image, shapes: dict[str, Shape], roots: dict[str, int], add: Callable[[Row], None]
-) -> Wreck:
+) -> Missing:
     """Read the pages ourselves. Our tables have the same roots in every file of a version."""
     with image.path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
         pages = Pages(data, image.page_size)
@@ -262,11 +280,11 @@ def _read_wreck(
                 add(row)
         finally:
             pages.close()
-    return wreck
+    return Missing(wreck.holes, wreck.spans)
 
 
 def _conclude(
-    connection: sqlite3.Connection, rescue: Rescue, wreck: Wreck | None, salvaged: Salvaged
+    connection: sqlite3.Connection, rescue: Rescue, missing: Missing, salvaged: Salvaged
 ) -> None:
     found = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
     if found != "ok":
@@ -277,11 +295,14 @@ def _conclude(
     salvaged.damaged = rescue.damaged
     salvaged.dropped = rescue.dropped
     salvaged.notes = rescue.notes
-    if wreck is None:
-        return
+    salvaged.notes += [
+        f"a part of table {table} could not be read: {_CONSEQUENCES[table]}"
+        for table in schema.TABLES
+        if table in missing.holes and table in _CONSEQUENCES
+    ]
     for table, end in (("msg", rescue.last_seq), ("dead", rescue.last_letter)):
-        missing = gaps(wreck.holes.get(table, ()), wreck.spans.get(table, ()), end)
-        salvaged.lost += [Lost(table, first or 1, last or end) for first, last in missing]
+        lost = gaps(missing.holes.get(table, ()), missing.spans.get(table, ()), end)
+        salvaged.lost += [Lost(table, first or 1, last or end) for first, last in lost]
 
 
 def _refuse_nothing(old: Path, salvaged: Salvaged) -> None:

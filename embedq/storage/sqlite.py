@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from embedq.clock import Clock, SystemClock
@@ -19,6 +19,7 @@ from embedq.ids import new_store_key
 from embedq.limits import LIMITS, Limits
 from embedq.storage import schema, statements as sql
 from embedq.storage.apply import Applier, Catalogue
+from embedq.storage.backup import BackupReport, Lock, backup
 from embedq.storage.connection import Durability, meaning, open_writer
 from embedq.storage.fork import immortalise, on_fork
 from embedq.storage.ops import Ack, Op, PutPlain, PutRows, Save
@@ -351,6 +352,26 @@ class SqliteStore(Questions):
             self._owner.confirm()
         except StorageError as error:
             self.stop(error)
+
+    def backup(
+        self,
+        lock: Lock,
+        target: str | os.PathLike[str],
+        *,
+        settle: Callable[[], object],
+        overwrite: bool = False,
+        progress: Callable[[int, int], object] | None = None,
+    ) -> BackupReport:
+        """See the port."""
+        if self._stopped is not None:
+            raise self._stopped
+        return backup(
+            *(self.connection, lock, target),
+            overwrite=overwrite,
+            progress=progress,
+            settle=settle,
+            clock=self._clock,
+        )
 
     def close(self, *, clean: bool) -> None:
         """See the port. The lock is given back last."""

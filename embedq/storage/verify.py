@@ -34,7 +34,10 @@ _FIRST_ROWS: Final = 1_000
 _FEWEST_ROWS: Final = 10
 _BYTES: Final = 8 * 1024 * 1024  # of bodies in one stretch: time alone is no bound for memory
 _WITH_BODIES: Final = frozenset({"msg", "dead"})
-_DAMAGED_CODES: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+# SQLITE_ERROR: a column or table that our statements name is gone, so the schema is damaged.
+_DAMAGED_CODES: Final = frozenset(
+    {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
+)
 
 #: What `is_sound` wants of a row of msg or dead. The casts let Python fetch what is no text.
 SOUND_COLUMNS: Final = (
@@ -181,7 +184,7 @@ class Verifier:
             tree = self._trees[self._at]
             walk = self._walk_table if tree.index is None else self._walk_index
             after = walk(connection, tree)
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             if not _is_damage(error):
                 raise
             where = self._trees[self._at].name if self._trees else "the schema"
@@ -197,6 +200,8 @@ class Verifier:
             itself, *indexes = _trees_of(connection, table)
             self._trees += [itself, *indexes]
             self._indexes[table] = indexes
+        # No tree of ours, but the store needs it: the last ids of groups and dead letters.
+        connection.execute("SELECT name, seq FROM sqlite_sequence").fetchall()
         self._at = 0
 
     def _walk_table(self, connection: sqlite3.Connection, tree: _Tree) -> Key | None:
@@ -205,6 +210,7 @@ class Verifier:
             end = self._read_bodies(connection, tree)
         else:
             end = self._last_of_stretch(connection, tree)
+            self._read_all(connection, tree)
         window = f"{tree.beyond(self._after)} AND {_compare(tree.key, '<=') if end else '1'}"
         for other in (tree, *self._indexes[tree.table]):
             self._search(connection, tree, window, other, (*self._after, *(end or ())))
@@ -224,6 +230,14 @@ class Verifier:
         query = self._stretch(tree, tree.columns, limit=f"1 OFFSET {self._rows - 1}")
         end: Key | None = connection.execute(query, self._after).fetchone()
         return end
+
+    def _read_all(self, connection: sqlite3.Connection, tree: _Tree) -> None:
+        """Read every value of a stretch to its last byte; damaged pages make SQLite fail."""
+        info = connection.execute(f"PRAGMA table_info({tree.table})").fetchall()
+        columns = [row[1] for row in info]
+        lengths = ", ".join(f"sum(length(CAST({column} AS TEXT)))" for column in columns)
+        rows = self._stretch(tree, "*")
+        connection.execute(f"SELECT {lengths} FROM ({rows})", self._after).fetchall()
 
     def _read_bodies(self, connection: sqlite3.Connection, tree: _Tree) -> Key | None:
         """Check order and checksums of a stretch, which ends early when it takes too long."""
@@ -294,7 +308,9 @@ class Verifier:
         return StoreCorrupt(f"{self._path} is damaged, in {what}")
 
 
-def _is_damage(error: sqlite3.DatabaseError) -> bool:
+def _is_damage(error: sqlite3.DatabaseError | UnicodeDecodeError) -> bool:
+    if isinstance(error, UnicodeDecodeError):
+        return True  # SQLite quotes a damaged name, and Python cannot make a text of it
     code = getattr(error, "sqlite_errorcode", None)
     if code is None:
         # Not from SQLite: a text that is no UTF-8, or (ours) a table that is not there.
