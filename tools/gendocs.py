@@ -1,6 +1,6 @@
-"""Renders docs/lifecycle.md, docs/errors.md and docs/limits.md from the domain modules.
+"""Renders the lifecycle, errors, limits and events pages from the domain modules.
 
-Knows: the tables in embedq/lifecycle.py, errors.py and limits.py, and their comments.
+Knows: the tables in embedq/lifecycle.py, errors.py, limits.py, events.py, and their comments.
 Does not know: any other page; `--check` writes nothing and fails when a page is stale.
 """
 
@@ -17,7 +17,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 # Runs from a checkout that is not installed, too.
 sys.path.insert(0, str(ROOT))
 
-from embedq import errors, lifecycle, limits  # noqa: E402
+from embedq import errors, events, lifecycle, limits  # noqa: E402
 
 FIX: Final = "python3 tools/gendocs.py"
 _ABSENT: Final = "-"
@@ -171,6 +171,30 @@ def render_limits() -> str:
     )
 
 
+def render_events() -> str:
+    """Return docs/events.md."""
+    rows = [
+        (
+            f"`{name}`",
+            spec.level_name,
+            ", ".join(f"`{field}`" for field in spec.fields),
+            spec.note,
+        )
+        for name, spec in events.CATALOGUE.items()
+    ]
+    return _page(
+        "Events",
+        "embedq/events.py",
+        "`broker.on(name, listener)` calls `listener(notice)` after the fact, on a thread of its "
+        "own: `notice.name`, `notice.at` (seconds since 1970), `notice.fields`, `notice.text` "
+        "(one sentence). The logger `embedq` gets the same sentence at the level below, with "
+        "`record.event` and `record.embedq` (the fields). Events of the level *counted* happen "
+        "for every message: they are only counted, and `stats()` shows how often. No event "
+        "carries a body. Names and fields are an API: none is renamed, fields are only added.",
+        _table(("event", "level", "fields", "meaning"), rows),
+    )
+
+
 def _number(value: float) -> str:
     if isinstance(value, int) and value >= limits.MIB and value % limits.MIB == 0:
         return f"{value // limits.MIB} Mi"
@@ -183,6 +207,7 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "lifecycle.md": render_lifecycle,
     "errors.md": render_errors,
     "limits.md": render_limits,
+    "events.md": render_events,
 }
 
 
