@@ -1,0 +1,240 @@
+"""A registered consumer: which function takes the messages of which group, and how.
+
+Knows: the options of a consumer and their bounds, who else is registered for a group.
+Does not know: how a consumer runs, the engine, messages.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from embedq.clock import parse_duration
+from embedq.errors import DuplicateConsumer, InvalidOption, shown
+from embedq.limits import LIMITS
+from embedq.names import check_group_name, check_queue_name
+from embedq.policy import RetryPolicy
+from embedq.workers.signature import Signature, described, read_signature
+
+Duration = str | float | timedelta
+
+#: Threads of one consumer. More of them share one interpreter and only wait for each other.
+THREADS_MAX: Final = 1_000
+#: Tasks of one consumer on an event loop.
+TASKS_MAX: Final = 10_000
+_LINGER_MAX_S: Final = 3600.0
+
+
+class UnsupportedOption(InvalidOption):
+    """An option that belongs to the product but not to this release."""
+
+    code = "unsupported_option"
+    hint = "leave the option out, or upgrade embedq"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerSpec:
+    """One consumer. Built by make_spec(), which checks everything.
+
+    Times are seconds. `timeout` None: no bound. `batch` None: one message for each call, else at
+    most so many, collected for at most `linger` seconds. `type` is the queue's type of bodies,
+    for a handler that asks for nothing. `retry` None: the queue's policy.
+    """
+
+    queue: str
+    group: str
+    name: str
+    function: Callable[..., object]
+    signature: Signature
+    type: object = None
+    concurrency: int = 1
+    timeout: float | None = None
+    batch: int | None = None
+    linger: float = 0.0
+    retry: RetryPolicy | None = None
+    compete: bool = False
+
+    @property
+    def body_type(self) -> object:
+        """What bodies are decoded to: the handler's annotation, else the queue's type."""
+        return self.type if self.signature.type is None else self.signature.type
+
+    def __repr__(self) -> str:
+        return f"<Consumer {self.name!r} of {self.queue!r}/{self.group!r}>"
+
+
+def make_spec(
+    function: Callable[..., object],
+    *,
+    queue: str,
+    group: str = "default",
+    type: object = None,
+    concurrency: int = 1,
+    timeout: Duration | None = None,
+    batch: int | None = None,
+    linger: Duration | None = None,
+    pool: str | None = None,
+    retry: RetryPolicy | None = None,
+    compete: bool = False,
+    name: str | None = None,
+) -> ConsumerSpec:
+    """Check the options of a consumer and read its function.
+
+    Raises InvalidOption naming the option and the fix, UnsupportedOption for what comes later,
+    InvalidName for a bad queue or group.
+    """
+    check_queue_name(queue)
+    check_group_name(group)
+    if batch is not None:
+        _whole("batch", batch, 1, LIMITS.batch_messages)
+    signature = read_signature(function, batch=batch is not None)
+    _check_pool(pool, is_async=signature.is_async)
+    _whole("concurrency", concurrency, 1, _most_of(signature, batch))
+    _flag("compete", compete)
+    _check_retry(retry)
+    _check_name(name)
+    return ConsumerSpec(
+        queue=queue,
+        group=group,
+        name=name or _name_of(function),
+        function=function,
+        signature=signature,
+        type=type,
+        concurrency=concurrency,
+        timeout=_timeout(timeout),
+        batch=batch,
+        linger=_linger(linger, batch),
+        retry=retry,
+        compete=compete,
+    )
+
+
+def _most_of(signature: Signature, batch: int | None) -> int:
+    return TASKS_MAX if signature.is_async and batch is None else THREADS_MAX
+
+
+def _check_pool(pool: object, *, is_async: bool) -> None:
+    if pool is None:
+        return
+    if pool not in ("thread", "process"):
+        raise _refused("pool", pool, '"thread"', "leave it out: def runs on threads")
+    if pool == "process":
+        raise UnsupportedOption(
+            'pool="process": worker processes are not part of this release',
+            hint='use pool="thread", and start processes of your own for work that holds the GIL',
+            argument="pool",
+        )
+    if is_async:
+        raise _refused("pool", pool, "for an async def", "leave it out: it runs on a loop")
+
+
+def _timeout(value: Duration | None) -> float | None:
+    if value is None:
+        return None
+    seconds = parse_duration(value, "timeout")
+    if not 0 < seconds <= LIMITS.delay_max_s:
+        raise _refused("timeout", value, "a time that passes", "None lets a handler run for ever")
+    return seconds
+
+
+def _linger(value: Duration | None, batch: int | None) -> float:
+    if value is None:
+        return 0.0
+    if batch is None:
+        raise _refused("linger", value, "possible without batch=", "add batch=100")
+    seconds = parse_duration(value, "linger")
+    if seconds > _LINGER_MAX_S:
+        raise _refused("linger", value, f"at most {_LINGER_MAX_S:g} seconds")
+    return seconds
+
+
+def _whole(argument: str, value: object, low: int, high: int) -> None:
+    if type(value) is not int or not low <= value <= high:
+        raise _refused(argument, value, f"a whole number from {low} to {high}")
+
+
+def _check_retry(value: object) -> None:
+    if value is not None and not isinstance(value, RetryPolicy):
+        raise _refused("retry", value, "a RetryPolicy", "write retry=RetryPolicy(max_attempts=3)")
+
+
+def _check_name(value: object) -> None:
+    if value is not None and (not isinstance(value, str) or not value):
+        raise _refused("name", value, "a text", "leave it out to use the function's name")
+
+
+def _flag(argument: str, value: object) -> None:
+    if type(value) is not bool:
+        raise _refused(argument, value, "True or False")
+
+
+def _refused(argument: str, value: object, wanted: str, hint: str | None = None) -> InvalidOption:
+    return InvalidOption(
+        f"consumer({argument}={shown(value)}): it is not {wanted}", hint=hint, argument=argument
+    )
+
+
+def _name_of(function: Callable[..., object]) -> str:
+    name = getattr(function, "__qualname__", None) or getattr(
+        getattr(function, "func", None), "__qualname__", None
+    )
+    return str(name or type(function).__qualname__).rpartition("<locals>.")[2]
+
+
+class Consumers:
+    """All registered consumers of a broker. Safe to use from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._by_group: dict[tuple[str, str], list[ConsumerSpec]] = {}
+
+    def add(self, spec: ConsumerSpec) -> None:
+        """Register a consumer; the same function again takes the place of the earlier one.
+
+        Raises DuplicateConsumer for a second, different function in a group, unless both say
+        compete=True.
+        """
+        with self._lock:
+            members = self._by_group.setdefault((spec.queue, spec.group), [])
+            others = [known for known in members if not _same(known.function, spec.function)]
+            for other in others:
+                if not (spec.compete and other.compete):
+                    raise _duplicate(spec, other)
+            members[:] = [*others, spec]
+
+    def __iter__(self) -> Iterator[ConsumerSpec]:
+        """Go through the consumers in the order of registration of their groups."""
+        with self._lock:
+            specs = [spec for members in self._by_group.values() for spec in members]
+        return iter(specs)
+
+    def __len__(self) -> int:
+        with self._lock:
+            return sum(map(len, self._by_group.values()))
+
+
+def _same(one: Callable[..., object], other: Callable[..., object]) -> bool:
+    """Whether two functions are one: a module or a notebook's cell that was run again."""
+    if one is other:
+        return True
+    names = [
+        (getattr(f, "__module__", None), getattr(f, "__qualname__", None)) for f in (one, other)
+    ]
+    # Functions made inside a function, and lambdas, share a name although they differ.
+    return names[0] == names[1] and None not in names[0] and "<" not in str(names[0][1])
+
+
+def _duplicate(spec: ConsumerSpec, other: ConsumerSpec) -> DuplicateConsumer:
+    hint = None
+    if spec.compete != other.compete:
+        hint = "both consumers must say compete=True to share the messages"
+    return DuplicateConsumer(
+        f"the group {spec.group!r} of queue {spec.queue!r} has the consumer "
+        f"{described(other.function)} already; {described(spec.function)} is another one",
+        hint=hint,
+        queue=spec.queue,
+        group=spec.group,
+    )

@@ -1,0 +1,78 @@
+"""A batch: each message has its own outcome, the rest follows the handler's end."""
+
+import pytest
+
+from embedq.errors import InvalidOption, Reject, Retry
+from embedq.lifecycle import Reason
+from embedq.policy import RetryPolicy
+from embedq.workers.batches import Batch
+from embedq.workers.verdict import DONE, Again, Case, Dead, Judge
+
+JUDGE = Judge(RetryPolicy(jitter="none"))
+
+
+def ends(batch: Batch, end: object = None, *, raised: bool = False) -> list[object]:
+    cases = [Case(1, 5, 0.0)] * len(batch)
+    return list(batch.verdicts(end, cases, JUDGE, raised=raised))
+
+
+def test_a_batch_is_a_sequence_of_bodies():
+    batch = Batch(["a", "b", "c"])
+    assert (len(batch), batch[1], batch[-1], list(batch[1:])) == (3, "b", "c", ["b", "c"])
+    assert list(batch) == ["a", "b", "c"]
+    assert "b" in batch
+
+
+def test_what_nothing_was_said_about_is_done_when_the_handler_returns():
+    batch = Batch([1, 2, 3, 4])
+    batch.retry(1, "5s")
+    batch.reject(2, "broken")
+    first, second, third, fourth = ends(batch)
+    assert first is fourth is DONE
+    assert isinstance(second, Again)
+    assert second.delay_s == 5.0
+    assert isinstance(third, Dead)
+    assert (third.reason, third.detail) == (Reason.REJECTED, "broken")
+
+
+def test_what_was_finished_before_an_exception_stays_finished():
+    batch = Batch([1, 2, 3])
+    batch.ack(0, 2)
+    found = ends(batch, ValueError("x"), raised=True)
+    assert found[0] is found[2] is DONE
+    assert isinstance(found[1], Again)
+
+
+def test_a_failure_of_one_message_is_judged_like_an_exception():
+    batch = Batch([1, 2])
+    batch.fail(0, ValueError("this one"))
+    found = ends(batch)
+    assert isinstance(found[0], Again)
+    assert found[0].error is not None
+    assert found[0].error.message == "this one"
+    assert found[1] is DONE
+
+
+def test_retry_and_reject_for_the_whole_batch_leave_alone_what_was_said():
+    batch = Batch([1, 2])
+    batch.ack(0)
+    assert isinstance(ends(batch, Retry(3))[1], Again)
+    found = ends(batch, Reject("all"), raised=True)
+    assert found[0] is DONE
+    assert isinstance(found[1], Dead)
+
+
+@pytest.mark.parametrize("index", [-1, 2, True, "0"])
+def test_an_index_outside_says_so(index: object):
+    with pytest.raises(IndexError, match="no message"):
+        Batch([1, 2]).ack(index)  # type: ignore[arg-type]
+
+
+def test_a_failure_needs_an_exception():
+    with pytest.raises(InvalidOption, match="exception"):
+        Batch([1]).fail(0, "why")  # type: ignore[arg-type]
+
+
+def test_a_batch_made_by_hand_has_no_deliveries():
+    with pytest.raises(InvalidOption, match="deliveries"):
+        _ = Batch([1]).deliveries
