@@ -69,7 +69,11 @@ class Engine(Registry):
         self._counter = 0
         self._closed = False
         self.writer = Writer(
-            store, self, most=limits.group_max_ops, most_bytes=limits.group_max_bytes
+            store,
+            self,
+            most=limits.group_max_ops,
+            most_bytes=limits.group_max_bytes,
+            clock=self.clock,
         )
         self._read_catalogue()
         name = session or f"host-{os.getpid()}"

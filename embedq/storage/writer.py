@@ -21,12 +21,18 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
+from embedq.clock import Clock, SystemClock
 from embedq.errors import EmbedqError, StorageError, StoreClosed, StoreFailed
 from embedq.storage.ops import Op, PutPlain
 from embedq.storage.port import Store
 
 #: Errors that say nothing about the single operation: the group is not tried one by one.
 _COMMON = frozenset({"store_busy", "store_failed", "store_corrupt", "store_closed"})
+
+
+#: Where a commit takes less, waiting for company costs more than it saves.
+_WORTH_LINGERING_S = 0.0002
+_LONGEST_LINGER_S = 0.002
 
 
 class Task:
@@ -85,15 +91,20 @@ class Book(Protocol):
 class Writer:
     """The only way to a store's `commit`. Safe to use from any thread."""
 
-    def __init__(self, store: Store, book: Book, *, most: int, most_bytes: int) -> None:
+    def __init__(
+        self, store: Store, book: Book, *, most: int, most_bytes: int, clock: Clock | None = None
+    ) -> None:
         self._store = store
         self._book = book
         self._most = most
         self._most_bytes = most_bytes
+        self._monotonic = (clock or SystemClock()).monotonic
         #: Guards the store's commits and everything that is brought up to date after them.
         self.lock = allocate_lock()
         self._tasks: SimpleQueue[Task | None] = SimpleQueue()
         self._crowded = False
+        self._company = 0  # how many have shared a commit recently
+        self._commit_s = 0.0  # how long a commit takes, roughly
         self._inflight: object = None
         self._refusal: EmbedqError | None = None
         self._thread: threading.Thread | None = None
@@ -173,9 +184,14 @@ class Writer:
                 if task is None:
                     return
                 batch = [task]
+                if self._company > 1:
+                    self._linger(batch)
                 with self.lock:
                     ended = self._collect(batch)
+                    began = self._monotonic()
                     self._commit_together(batch)
+                    self._commit_s += (self._monotonic() - began - self._commit_s) / 4
+                    self._company = max(len(batch), (self._company + len(batch)) // 2)
                     self._crowded = len(batch) > 1
                     self._answer(batch)
                     batch = []
@@ -194,10 +210,31 @@ class Writer:
             for task in batch:
                 task.error = task.error or error
 
+    def _linger(self, batch: list[Task]) -> None:
+        """Wait a moment for those who were in recent groups and have just got their answers.
+
+        Else they would arrive while a small group is being synced, and wait for two syncs. Never
+        longer than half a recent commit, and not at all where a commit is fast.
+        """
+        if self._commit_s < _WORTH_LINGERING_S:
+            return
+        left = min(self._commit_s / 2, _LONGEST_LINGER_S)
+        deadline = self._monotonic() + left
+        while left > 0 and len(batch) + self._tasks.qsize() < self._company:
+            try:
+                task = self._tasks.get(timeout=left)
+            except Empty:
+                return
+            if task is None:
+                self._tasks.put(None)
+                return
+            batch.append(task)
+            left = deadline - self._monotonic()
+
     def _collect(self, batch: list[Task]) -> bool:
         """Add the tasks that wait; return whether the end was among them."""
-        size = batch[0].size
-        for _ in range(min(self._tasks.qsize(), self._most - 1)):
+        size = sum(task.size for task in batch)
+        for _ in range(min(self._tasks.qsize(), self._most - len(batch))):
             task = self._tasks.get_nowait()
             if task is None:
                 return True
