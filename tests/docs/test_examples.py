@@ -32,8 +32,9 @@ def code_lines(source: str) -> int:
         if token.type not in NO_CODE and token.string:
             lines.update(range(token.start[0], token.end[0] + 1))
     for node in ast.walk(ast.parse(source)):
-        documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
-        if documented and ast.get_docstring(node) is not None:
+        if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            continue
+        if ast.get_docstring(node) is not None:
             text = node.body[0]
             lines.difference_update(range(text.lineno, (text.end_lineno or 0) + 1))
     return len(lines)
