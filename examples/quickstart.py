@@ -10,6 +10,7 @@ Another folder may be given as an argument. Queue and results lie in ./quickstar
 
 import argparse
 import ast
+import logging
 import random
 import sysconfig
 import warnings
@@ -27,12 +28,12 @@ from embedq.message import draft
 
 RETRY = RetryPolicy(max_attempts=3, base="200ms", cap="2s")
 THREADS = 4
-A_DAY_MS = 24 * 3600 * 1000
 
 
 def put(engine: Engine, group: GroupState, files: list[str]) -> None:
     """Put one message per file in one transaction; its dedup key makes a second put harmless."""
-    drafts = [draft(name.encode(), dedup_key=name, dedup_window_ms=A_DAY_MS) for name in files]
+    # The key is remembered for a day; ten minutes, the default, may be too short for a demo.
+    drafts = [draft(name.encode(), dedup_key=name, dedup_window_ms=86_400_000) for name in files]
     known = sum(receipt.duplicate for receipt in engine.put_drafts(group.queue, drafts))
     print(f"put {len(files) - known:,} messages; {known:,} are here from an earlier run")
 
@@ -64,12 +65,13 @@ def work(engine: Engine, group: GroupState, results: Results, progress: Progress
 
 def main() -> int:
     """Run the demo; return 1 if a message was lost."""
-    parser = argparse.ArgumentParser(description="Parse Python files through a durable queue.")
+    parser = argparse.ArgumentParser()
     parser.add_argument("folder", nargs="?", default=sysconfig.get_path("stdlib"))
     parser.add_argument("--crash", action="store_true", help="kill the program in the middle")
     options = parser.parse_args()
     files = python_files(options.folder)
     warnings.simplefilter("ignore")  # those files' warnings are not ours
+    logging.getLogger("embedq").setLevel(logging.ERROR)  # the summary lists the dead letters
     results = Results(data_folder())
     with open_engine(results.folder / "queue.db") as engine, ThreadPoolExecutor(THREADS) as pool:
         policy = QueuePolicy(max_attempts=RETRY.stored_max_attempts)

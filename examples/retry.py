@@ -1,5 +1,6 @@
 """A message for later, one that is tried again, and one that becomes a dead letter."""
 
+import logging
 import random
 import tempfile
 import time
@@ -11,6 +12,7 @@ from embedq import AttemptRecord, ErrorInfo, QueuePolicy, RetryPolicy
 from embedq.broker.host import open_engine
 from embedq.message import draft
 
+logging.getLogger("embedq").setLevel(logging.ERROR)  # what is dead is printed below
 RETRY = RetryPolicy(max_attempts=3, base="100ms")
 failures = {"late": 0, "flaky": 1, "broken": 99}  # before each task succeeds
 story = dict.fromkeys(failures, "")
