@@ -87,7 +87,7 @@ CATALOGUE: Final[Mapping[str, EventSpec]] = {
         "messages that were running at a crash are retried one at a time",
     ),
     "dead": _spec(
-        *(WARNING, "queue group id seq reason detail attempts"),
+        *(WARNING, "queue group id seq reason detail"),
         _MESSAGE + " is dead: {reason} ({detail})",
         "a message became a dead letter",
     ),
@@ -141,6 +141,11 @@ CATALOGUE: Final[Mapping[str, EventSpec]] = {
         *(WARNING, "queue group consumer stuck"),
         "queue {queue!r}, group {group!r}: {consumer} has a new slot, {stuck} are stuck",
         "a new thread took the place of a stuck one",
+    ),
+    "loop_blocked": _spec(
+        *(WARNING, "queue group consumer seconds stack"),
+        "queue {queue!r}, group {group!r}: {consumer} has held its loop for {seconds} s\n{stack}",
+        "a coroutine does not give way: others on its loop wait",
     ),
     # --- queues
     "queue_declared": _spec(
@@ -216,7 +221,7 @@ class Events:
     """The hub: `emit` tells, `on` listens, `counts` sums up. Safe to use from any thread."""
 
     def __init__(self, clock: Clock | None = None) -> None:
-        self._clock = clock or SystemClock()
+        self.clock: Clock = clock or SystemClock()
         self._lock = allocate_lock()
         self._counts: Counts = {}
         self._sources: list[Callable[[], Counts]] = []
@@ -232,11 +237,15 @@ class Events:
     def emit(self, name: str, /, *, times: int = 1, **fields: object) -> None:
         """Count an event, and pass it on to those who listen or log. Never waits, never fails."""
         queue = fields.get("queue")
-        key = (name, queue if isinstance(queue, str) else None)
+        self.add(name, queue if isinstance(queue, str) else None, times)
+        if self.wanted(name):
+            self._pass_on(Notice(name, self.clock.time(), fields))
+
+    def add(self, name: str, queue: str | None, times: int = 1) -> None:
+        """Only count an event: for those who have asked `wanted`."""
+        key = (name, queue)
         with self._lock:
             self._counts[key] = self._counts.get(key, 0) + times
-        if self.wanted(name):
-            self._pass_on(Notice(name, self._clock.time(), fields))
 
     def wanted(self, name: str) -> bool:
         """Whether anybody listens to an event or logs it: else its fields need not be made."""

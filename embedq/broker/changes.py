@@ -13,6 +13,7 @@ from embedq.broker.leases import Lease
 from embedq.broker.moves import Claim
 from embedq.broker.settling import Releases
 from embedq.broker.state import GroupState, QueueState
+from embedq.broker.telling import tell
 from embedq.lifecycle import Outcome, Reason
 from embedq.storage.ops import Bury, Cancel, DeclareGroup, Op, Retire, Save
 from embedq.storage.writer import Task
@@ -126,7 +127,9 @@ class Expire(Task):
         """Count, and let the next message of each key move."""
         for queue, cancel in self._cancels:
             queue.stored -= len(cancel.removed)
+            queue.space.wake(len(cancel.removed))
         for group, bury in self._buries:
+            tell(self._engine, "expired", group, bury.seq)
             entry = group.index.entries.get(bury.seq)
             self._engine.buried(group, bury, None if entry is None else entry.key)
 

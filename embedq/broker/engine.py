@@ -19,6 +19,7 @@ from embedq.broker.intake import checksum, row_of, too_large
 from embedq.broker.leases import Deadlines, Lease
 from embedq.broker.registry import Registry
 from embedq.broker.state import GroupState, QueueState
+from embedq.broker.telling import tell
 from embedq.broker.upkeep import Upkeep
 from embedq.clock import Clock, SystemClock, parse_duration
 from embedq.errors import (
@@ -169,9 +170,9 @@ class Engine(Registry):
             task = moves.Claim(self, group, most, seconds, session or self.session)
             try:
                 self.writer.run(task)
-                leases = self._with_messages(task)
+                leases = self.with_messages(task)
             except BaseException:
-                self._abandon(group, task)
+                self.abandon(group, task)
                 raise
             if leases:
                 return leases
@@ -180,11 +181,20 @@ class Engine(Registry):
             elif not task.found:
                 return []
 
-    def _with_messages(self, claim: moves.Claim) -> list[Lease]:
+    def with_messages(self, claim: moves.Claim) -> list[Lease]:
         """Check the messages of new leases; settle those that cannot be delivered."""
+        good, bad = self.check_messages(claim)
+        for lease, message in bad:
+            self.turn_away(lease, message)
+        return good
+
+    def check_messages(
+        self, claim: moves.Claim
+    ) -> tuple[list[Lease], list[tuple[Lease, Stored | None]]]:
+        """Give leases their messages; return them, and those that must not be delivered."""
         leases = claim.leases
         if not leases:
-            return leases
+            return leases, []
         messages = claim.messages
         if messages is None:
             messages = self.store.messages([lease.seq for lease in leases])
@@ -205,17 +215,16 @@ class Engine(Registry):
                 bad.append(lease)
             else:
                 good.append(lease)
-        for lease in bad:
-            self._turn_away(lease, found.get(lease.seq))
         if max([len(message[11]) for message in messages], default=0) > _LARGE:
             leases[0].group.queue.large = True
-        return good
+        return good, [(lease, found.get(lease.seq)) for lease in bad]
 
-    def _turn_away(self, lease: Lease, message: Stored | None) -> None:
+    def turn_away(self, lease: Lease, message: Stored | None) -> None:
         """Settle a delivery that must not reach a consumer."""
         if message is None:
             self.writer.run(settling.Drops(self, lease.group, [lease]))  # cancelled meanwhile
         elif message.crc != checksum(message.headers, message.body):
+            tell(self, "corrupt", lease.group, lease.seq)
             self._bury(lease, Reason.CORRUPT, "the stored checksum does not match the body")
         else:
             self._bury(lease, Reason.EXPIRED, f"expired at {message.expires} ms")
@@ -223,7 +232,7 @@ class Engine(Registry):
     def _bury(self, lease: Lease, reason: Reason, detail: str) -> None:
         self.writer.run(settling.Rejections(self, lease.group, [lease], reason, detail, "host"))
 
-    def _abandon(self, group: GroupState, claim: moves.Claim) -> None:
+    def abandon(self, group: GroupState, claim: moves.Claim) -> None:
         """The claim's caller was interrupted: nobody will ever settle what it got."""
         self.writer.send(changes.Abandoned(self, group, claim))
 
@@ -353,6 +362,7 @@ class Engine(Registry):
         """Count a dead letter and let the next message of its key move. The lock is held."""
         if op.dead_id is not None:
             group.queue.dead += 1
+            tell(self, "dead", group, op.seq, reason=str(op.reason), detail=op.detail)
             group.count_settled(1, op.removed)
         if key is not None:
             self.key_settled(group, key, op.seq)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from embedq.broker.engine import Engine
+from embedq.broker.desk import Desk
 from embedq.clock import Clock, SystemClock
 from embedq.limits import LIMITS, Limits
 from embedq.storage.connection import Durability
@@ -26,7 +26,7 @@ def open_engine(
     clock: Clock | None = None,
     limits: Limits = LIMITS,
     upkeep: bool = True,
-) -> Engine:
+) -> Desk:
     """Become the host of a database file and return its engine. Close it when done.
 
     `durability`: "full" syncs every commit (promise P1 holds with the power cut); "normal" syncs
@@ -40,7 +40,7 @@ def open_engine(
     """
     clock = clock or SystemClock()
     if os.fspath(path) == MEMORY:
-        engine = Engine(MemoryStore(clock), clock=clock, limits=limits)
+        engine = Desk(MemoryStore(clock), clock=clock, limits=limits)
     else:
         engine = _open_file(path, durability, clock, limits)
     if upkeep:
@@ -50,10 +50,10 @@ def open_engine(
 
 def _open_file(
     path: str | os.PathLike[str], durability: Durability, clock: Clock, limits: Limits
-) -> Engine:
+) -> Desk:
     store = open_store(path, durability=durability, clock=clock, limits=limits)
     try:
-        engine = Engine(store, clock=clock, limits=limits)
+        engine = Desk(store, clock=clock, limits=limits)
     except BaseException:
         store.close(clean=False)
         raise

@@ -7,6 +7,7 @@ Does not know: the store, which message comes next.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from embedq.broker.ready import Entry
@@ -26,7 +27,7 @@ class Lease:
     higher one. `attempt` counts deliveries started, the first is 1.
     """
 
-    __slots__ = ("attempt", "counter", "deadline", "entry", "group", "message", "seq")
+    __slots__ = ("attempt", "counter", "deadline", "entry", "group", "keeper", "message", "seq")
 
     #: The message, from the moment the claim returns.
     message: Stored
@@ -41,6 +42,8 @@ class Lease:
         self.deadline = deadline
         #: What the ready index knew of a message that was not plain and fresh.
         self.entry: Entry | None = None
+        #: While it says yes, the lease is renewed when its time is over.
+        self.keeper: Callable[[], bool] | None = None
 
     @property
     def key(self) -> str | None:
@@ -123,15 +126,23 @@ class Deadlines:
     def over(self, now: float) -> list[Lease]:
         """Return the leases that have ended, each once; they are no longer watched.
 
-        An extended lease is left to the entry of its extension.
+        An extended lease is left to the entry of its extension, one that is kept is extended.
         """
         ended: dict[Lease, None] = {}
+        kept: list[Lease] = []
         while self._heap and self._heap[0][0] <= now:
             _, _, group, newest, seqs = heapq.heappop(self._heap)
             self.watched -= len(seqs)
             for lease in _held(group, newest, seqs):
-                if lease.deadline <= now:
+                if lease.deadline > now:
+                    continue
+                if lease.keeper is not None and lease.keeper():
+                    lease.deadline = now + group.queue.policy.lease_ms / 1000
+                    kept.append(lease)
+                else:
                     ended[lease] = None
+        for lease in kept:
+            self.add(lease.deadline, [lease])
         return list(ended)
 
 

@@ -15,6 +15,7 @@ from embedq.broker.leases import Lease
 from embedq.broker.ready import Entry
 from embedq.broker.state import GroupState, QueueState
 from embedq.broker.timeline import Timeline
+from embedq.broker.waiting import Waiter
 from embedq.lifecycle import Outcome, Reason
 from embedq.storage.ops import Again, Bury, Cancel, Op, PutRows, Start
 from embedq.storage.rows import Row, Stored
@@ -44,12 +45,17 @@ class PutMessages(Task):
         op, queue = self.op, self._queue
         now = self._engine.now_ms()
         queue.stored += len(op.stored)
+        queue.puts += len(op.stored)
         for position in op.stored:
             seq, row = op.seqs[position], op.rows[position]
             queue.last = seq
             for group in queue.groups:
                 index = group.index
                 index.put_row(seq, row.priority, row.due, row.key, row.max_attempts, now)
+        for group in queue.groups:
+            if group.waiters:
+                group.waiters.wake(len(op.stored))
+                self._engine.upkeep.expect(group.index.next_due())
 
 
 class Claim(Task):
@@ -65,15 +71,24 @@ class Claim(Task):
         "_others",
         "_session",
         "_start",
+        "_waiter",
         "found",
         "hungry",
         "leases",
+        "waits",
     )
 
     _start: Start | None
 
     def __init__(
-        self, engine: Engine, group: GroupState, most: int, lease_s: float, session: int | None
+        self,
+        engine: Engine,
+        group: GroupState,
+        most: int,
+        lease_s: float,
+        session: int | None,
+        *,
+        waiter: Waiter | None = None,
     ) -> None:
         super().__init__(most * 64)
         self._engine = engine
@@ -86,6 +101,9 @@ class Claim(Task):
         #: what to load: a priority, a timeline, None.
         self.found = False
         self.hungry: int | Timeline | None = None
+        self._waiter = waiter
+        #: Whether nothing was ready and the waiter was enlisted.
+        self.waits = False
 
     def prepare(self) -> Sequence[Op]:
         """Take messages out of the ready index."""
@@ -136,10 +154,14 @@ class Claim(Task):
         group = self._group
         for bury, entry in self._buries:
             if entry.suspect:
-                group.index.suspect_out = False
+                group.suspect_ended()
             self._engine.buried(group, bury, entry.key)
         start = self._start
         if start is None:
+            if self._waiter is not None and not self.found and self.hungry is None:
+                self.waits = group.waiters.enlist(self._waiter)
+                if self.waits:
+                    self._engine.upkeep.expect(group.index.next_due())
             return
         deadline = self._engine.monotonic() + self._lease_s
         counter = start.counter
@@ -159,6 +181,7 @@ class Claim(Task):
         table = group.leases
         for lease in leases:
             table[lease.seq] = lease
+        group.delivered += len(leases)
         self._engine.deadlines.add(deadline, leases)
 
     @property
@@ -203,6 +226,7 @@ class Cancels(Task):
         self.removed = list(self._op.removed)
         queue = self._queue
         queue.stored -= len(self.removed)
+        queue.space.wake(len(self.removed))
         for group in queue.groups:
             for seq in self.removed:
                 if group.id in self._settled.get(seq, ()):

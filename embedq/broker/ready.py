@@ -169,7 +169,7 @@ class ReadyIndex:
         fresh: list[int] = []
         others: list[tuple[int, Entry]] = []
         order: list[int] = []
-        self._promote(now)
+        self.promote(now)
         if self.top == 0 and not self.entries:
             head = self.streams[0].head
             return [head.popleft() for _ in range(min(most, len(head)))], others, order
@@ -214,7 +214,9 @@ class ReadyIndex:
             else:
                 fresh.append(seq)
 
-    def _promote(self, now: int) -> None:
+    def promote(self, now: int) -> int:
+        """Make messages ready whose time has come; return how many."""
+        promoted = 0
         for timeline in (self.delayed, self.retries, self.held):
             while timeline.heap:
                 seq = timeline.pop_due(now)
@@ -223,6 +225,25 @@ class ReadyIndex:
                 entry = self.entries[seq]
                 heapq.heappush(self.returned[entry.priority], seq)
                 self.top = max(self.top, entry.priority)
+                promoted += 1
+        return promoted
+
+    def discard(self, seq: int) -> str | None:
+        """Take out a message that is settled otherwise; return the ordering key it blocked.
+
+        Looks through everything in memory: for rare moves only.
+        """
+        entry = self.entries.pop(seq, None)
+        for stream in self.streams:
+            if seq in stream.head:
+                stream.head.remove(seq)
+        for heap in (*self.returned, self.suspects):
+            if seq in heap:
+                heap.remove(seq)
+                heapq.heapify(heap)
+        for timeline in (self.delayed, self.retries, self.held):
+            timeline.discard(seq)
+        return None if entry is None else entry.key
 
     # ------------------------------------------------------------------------- loading
 
@@ -323,6 +344,13 @@ class ReadyIndex:
         if leased is not None:
             lowest = min(lowest, leased)
         return lowest - 1
+
+    @property
+    def has_ready(self) -> bool:
+        """Whether something in memory could be taken now, apart from what a suspect holds up."""
+        if self.suspects and not self.suspect_out:
+            return True
+        return any(stream.head for stream in self.streams) or any(self.returned)
 
     def next_due(self) -> int | None:
         """Return when a waiting message may become ready (ms), None for never."""

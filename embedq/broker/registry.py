@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from embedq.broker import changes, moves
 from embedq.broker.state import GroupState, QueueState
 from embedq.errors import GroupNotFound, InvalidOption, QueueNotFound
+from embedq.events import Events
 from embedq.limits import Limits
 from embedq.names import check_group_name, check_queue_name
 from embedq.policy import QueuePolicy
@@ -28,6 +29,7 @@ class Registry:
 
     def __init__(self) -> None:
         self.queues: dict[str, QueueState] = {}
+        self.events = Events()
 
     def _read_catalogue(self) -> None:
         queues, groups = self.store.catalogue()
@@ -65,8 +67,13 @@ class Registry:
             state = self.queues.get(name)
             if state is None:
                 self.queues[name] = QueueState(row)
+                self.events.emit("queue_declared", queue=name)
             else:
+                changes = _changes(state.policy, row.policy)
                 state.policy = row.policy
+                if changes:
+                    self.events.emit("settings_changed", queue=name, changes=changes)
+                state.space.wake_all()  # there may be more room than before
 
         self.writer.run(moves.Change([declare], then))
         return self.queues[name]
@@ -108,5 +115,17 @@ class Registry:
 
         def then() -> None:
             queue.paused = paused
+            for group in queue.groups:
+                group.waiters.wake_all()
+            self.events.emit("paused" if paused else "resumed", queue=queue.name)
 
         self.writer.run(moves.Change([Pause(queue.id, paused)], then))
+
+
+def _changes(old: QueuePolicy, new: QueuePolicy) -> str:
+    """Say which settings differ: "max_attempts 5 -> 9, retain_ms None -> 1000"."""
+    return ", ".join(
+        f"{name} {getattr(old, name)} -> {getattr(new, name)}"
+        for name in QueuePolicy.__struct_fields__
+        if getattr(old, name) != getattr(new, name)
+    )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from embedq.broker.leases import Lease
 from embedq.broker.state import GroupState
+from embedq.broker.telling import name_of, tell
 from embedq.lifecycle import Outcome, Reason
 from embedq.storage.ops import Ack, Bury, Fail, Op, Release
 from embedq.storage.writer import Task
@@ -71,10 +72,11 @@ class Acks(Settle):
             table.pop(lease.seq, None)
             if lease.entry is not None:
                 special.append(lease)
+        group.acked += len(self._valid)
         group.count_settled(len(self._valid), self._op.removed)
         for lease in special:
             if lease.is_suspect:
-                group.index.suspect_out = False
+                group.suspect_ended()
             if lease.key is not None:
                 self._engine.key_settled(group, lease.key, lease.seq)
 
@@ -133,6 +135,22 @@ class Failures(Settle):
                 self._engine.buried(group, op, lease.key)
             else:
                 group.index.retry_at(op.due, lease.seq, lease.entry_at(lease.attempt))
+                self._told(lease)
+        if group.waiters:
+            if self._due:
+                self._engine.upkeep.expect(group.index.next_due())
+            else:
+                group.waiters.wake(len(self._made))
+
+    def _told(self, lease: Lease) -> None:
+        engine, group = self._engine, self._group
+        wanted = engine.events.wanted("retried")
+        tell(
+            *(engine, "retried", group, lease.seq),
+            attempt=lease.attempt,
+            delay_s=self._due / 1000,
+            error=name_of(self._error) if wanted else "",
+        )
 
 
 class Timeouts(Failures):
@@ -142,6 +160,12 @@ class Timeouts(Failures):
 
     def __init__(self, engine: Engine, group: GroupState, leases: Sequence[Lease]) -> None:
         super().__init__(engine, group, leases, Outcome.TIMED_OUT, None, 0)
+
+    def apply(self) -> None:
+        """Tell, and go on as with any failure."""
+        for lease in self._valid:
+            tell(self._engine, "lease_expired", self._group, lease.seq, attempt=lease.attempt)
+        super().apply()
 
     def prepare(self) -> Sequence[Op]:
         """Look once more: a lease may have been extended since somebody found it over."""
@@ -153,7 +177,7 @@ class Timeouts(Failures):
 class Rejections(Settle):
     """Dead-letter messages now, whatever attempts are left."""
 
-    __slots__ = ("_detail", "_made", "_moved_by", "_outcome", "_reason", "cause")
+    __slots__ = ("_detail", "_made", "_moved_by", "_reason", "cause", "outcome")
 
     def __init__(
         self,
@@ -168,7 +192,7 @@ class Rejections(Settle):
         self._reason = reason
         self._detail = detail
         self._moved_by = moved_by
-        self._outcome = Outcome.FAILED
+        self.outcome = Outcome.FAILED
         self.cause: bytes | None = None
         self._made: list[Bury] = []
 
@@ -178,7 +202,7 @@ class Rejections(Settle):
         self._made = [
             Bury(
                 *(self._group.id, lease.seq, now, self._reason, self._detail, self._moved_by),
-                outcome=self._outcome,
+                outcome=self.outcome,
                 error=self.cause,
             )
             for lease in self._valid
@@ -216,6 +240,12 @@ class Releases(Settle):
                 group.index.suspect(lease.seq, entry)
             else:
                 group.index.give_back(lease.seq, entry)
+        count = len(self._valid)
+        if group.waiters:
+            group.waiters.wake(count)
+        self._engine.events.emit(
+            "released", times=count, queue=group.queue.name, group=group.name, count=count
+        )
 
 
 class Drops(Releases):

@@ -12,6 +12,7 @@ from _thread import allocate_lock
 
 from embedq.broker.leases import Lease
 from embedq.broker.ready import ReadyIndex
+from embedq.broker.waiting import Waiters
 from embedq.policy import QueuePolicy
 from embedq.storage.ops import PutPlain
 from embedq.storage.port import Store
@@ -24,7 +25,20 @@ class QueueState:
     `last`: no message of the queue has a higher seq.
     """
 
-    __slots__ = ("dead", "groups", "id", "large", "last", "name", "paused", "policy", "stored")
+    __slots__ = (
+        "dead",
+        "groups",
+        "id",
+        "large",
+        "last",
+        "name",
+        "paused",
+        "policy",
+        "puts",
+        "space",
+        "stored",
+        "taken",
+    )
 
     def __init__(self, row: QueueRow) -> None:
         self.id = row.id
@@ -37,6 +51,9 @@ class QueueState:
         #: Bodies are read outside the lock: some are so large that others would notice.
         self.large = False
         self.groups: list[GroupState] = []
+        self.puts = 0  # messages stored since the host opened
+        self.space = Waiters()  # puts that wait for room, where max_length bounds the queue
+        self.taken = 0  # places that puts of the commit under way have taken
 
     def __repr__(self) -> str:
         """Show the name and the counts."""
@@ -47,20 +64,27 @@ class QueueState:
         count, first = op.count, op.first
         self.stored += count
         self.last = first + count - 1
+        self.puts += count
         for group in self.groups:
             group.index.put_plain(first, count)
+            if group.waiters:
+                group.waiters.wake(count)
 
     def removed(self, count: int) -> None:
         """Note that messages left that every group had settled."""
         self.stored -= count
         for group in self.groups:
             group.settled -= count
+        if self.space:
+            self.space.wake(count)
 
 
 class GroupState:
     """A consumer group: its ready index, its leases, and `settled`, which it is done with."""
 
     __slots__ = (
+        "acked",
+        "delivered",
         "floor",
         "id",
         "index",
@@ -70,6 +94,7 @@ class GroupState:
         "queue",
         "retired",
         "settled",
+        "waiters",
     )
 
     def __init__(self, row: GroupRow, queue: QueueState, store: Store, head_max: int) -> None:
@@ -80,6 +105,9 @@ class GroupState:
         self.settled = row.settled
         self.retired = 0  # closing number up to which retained messages have been looked at
         self.leases: dict[int, Lease] = {}
+        self.waiters = Waiters()
+        self.delivered = 0  # since the host opened
+        self.acked = 0
         #: Held by the one who loads, so that others wait for the chunk instead of reading it too.
         self.loading = allocate_lock()
         self.index = ReadyIndex(
@@ -112,7 +140,13 @@ class GroupState:
         """Take a lease out of the table."""
         self.leases.pop(lease.seq, None)
         if lease.is_suspect:
-            self.index.suspect_out = False
+            self.suspect_ended()
+
+    def suspect_ended(self) -> None:
+        """Let the next message run that may have ended its host."""
+        self.index.suspect_out = False
+        if self.waiters:
+            self.waiters.wake()
 
     def rebuild(self, open_deliveries: dict[int, int]) -> None:
         """Start again from what the store has; leases it does not know are gone."""
@@ -127,3 +161,4 @@ class GroupState:
             key = lease.key
             if key is not None:
                 self.index.keys[key] = lease.seq
+        self.waiters.wake_all()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from embedq.broker.ready import Entry
 from embedq.broker.state import GroupState
+from embedq.broker.telling import tell
 from embedq.broker.timeline import Timeline
 from embedq.storage.port import Load, LoadDue
 from embedq.storage.rows import Touched, Waiting
@@ -89,6 +90,13 @@ def admit(engine: Engine, group: GroupState, waiting: Waiting, now: int) -> None
         # Its host died while it was being delivered: that was an attempt, and perhaps its fault.
         entry.attempt, entry.crashes = touched.attempt, touched.crashes + 1
         index.suspect(waiting.seq, entry)
+        crashes = entry.crashes
+        tell(
+            *(engine, "crashed_delivery", group, waiting.seq),
+            attempt=entry.attempt,
+            crashes=crashes,
+        )
+        tell(engine, "suspect", group, waiting.seq, crashes=crashes)
     else:
         _admit_orphan(engine, group, touched, entry)
 
@@ -109,3 +117,6 @@ def key_settled(engine: Engine, group: GroupState, key: str, seq: int) -> None:
         return
     del group.index.keys[key]  # `admit` opens it again, for the same message
     admit(engine, group, head, engine.now_ms())
+    if group.waiters:
+        group.waiters.wake()
+        engine.upkeep.expect(group.index.next_due())

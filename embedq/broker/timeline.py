@@ -52,6 +52,13 @@ class Timeline:
             return heapq.heappop(self.heap)[1]
         return None
 
+    def discard(self, seq: int) -> None:
+        """Take out a message that is settled otherwise."""
+        kept = [position for position in self.heap if position[1] != seq]
+        if len(kept) != len(self.heap):
+            heapq.heapify(kept)
+            self.heap = kept
+
     def needs_load(self, now: int) -> bool:
         """Whether messages whose time has come may still be in the store only."""
         return not self.complete and self.after[0] <= now and not self.heap

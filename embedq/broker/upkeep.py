@@ -42,6 +42,8 @@ class Upkeep:
         self._ending = False
         self._thread: threading.Thread | None = None
         self._saved_at = engine.monotonic()
+        #: When the thread will look again at what becomes ready at a time (ms).
+        self._expected = 0
         self._seen = (-1, -1)
         #: What the last failed chore said; chores are tried again in the next round.
         self.trouble: Exception | None = None
@@ -56,9 +58,16 @@ class Upkeep:
         self._thread.start()
 
     def _run(self) -> None:
+        engine = self._engine
+        round_at = engine.monotonic()
         while not self._ending:
-            self.round()
-            if not self._engine.counts_exact:
+            if engine.monotonic() >= round_at:
+                self.round()
+                round_at = engine.monotonic() + ROUND_S
+            else:
+                self._attempt(engine.end_leases)
+                self._attempt(self.wake_due)
+            if not engine.counts_exact:
                 self.count()
             if self.verifier is not None:
                 self._attempt(self.verify)
@@ -66,11 +75,43 @@ class Upkeep:
             self._wake.clear()
 
     def _pause(self) -> float:
-        with self._engine.writer.lock:
-            nearest = self._engine.deadlines.next()
-        if nearest is None:
-            return ROUND_S
-        return min(ROUND_S, max(0.01, nearest - self._engine.monotonic()))
+        engine = self._engine
+        with engine.writer.lock:
+            lease_ends = engine.deadlines.next()
+            times = [
+                due
+                for group in engine.groups()
+                if group.waiters and (due := group.index.next_due()) is not None
+            ]
+            due = min(times, default=None)
+            self._expected = engine.now_ms() + round(ROUND_S * 1000) if due is None else due
+        pause = ROUND_S
+        if lease_ends is not None:
+            pause = min(pause, max(0.01, lease_ends - engine.monotonic()))
+        if due is not None:
+            pause = min(pause, max(0.001, (due - engine.now_ms()) / 1000))
+        return pause
+
+    def expect(self, due: int | None) -> None:
+        """Somebody waits for a message that becomes ready at `due` (ms). The lock is held."""
+        if due is not None and due < self._expected:
+            self._expected = due
+            self._wake.set()
+
+    def wake_due(self) -> None:
+        """Make messages ready whose time has come, and wake those who wait for them."""
+        engine = self._engine
+        with engine.writer.lock:
+            engine.writer.settle()
+            now = engine.now_ms()
+            for group in engine.groups():
+                if not group.waiters or group.queue.paused:
+                    continue
+                index = group.index
+                ready = index.promote(now)
+                if not ready and (index.has_ready or index.hungry(1, now) is not None):
+                    ready = 1  # not lost, should a wake ever be
+                group.waiters.wake(ready)
 
     def stop(self) -> None:
         """End the thread after the chore it is at."""
@@ -90,6 +131,7 @@ class Upkeep:
             self._expire,
             self._retire,
             self._rest,
+            self.wake_due,
         ):
             self._attempt(chore)
 

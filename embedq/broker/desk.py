@@ -1,0 +1,306 @@
+"""The desk: the engine with what those need who handle messages: waiting, settling, renewal.
+
+Knows: how a claim waits, that settling and claiming share a commit, who keeps a lease alive.
+Does not know: handlers, threads of consumers, asyncio (awaiting.py), sockets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from embedq.broker import byid, moves, supply
+from embedq.broker.endings import DONE, Ending, Settlement, Together
+from embedq.broker.engine import Engine
+from embedq.broker.leases import Lease
+from embedq.broker.state import GroupState
+from embedq.broker.waiting import Waiter
+from embedq.clock import Clock
+from embedq.errors import UnknownMessage
+from embedq.events import Counts
+from embedq.limits import LIMITS, Limits
+from embedq.storage.port import Store
+from embedq.storage.writer import Task
+
+Pairs = Iterable[tuple[Lease, Ending]]
+
+
+class Exchanged(NamedTuple):
+    """What an exchange got, and which of the leases it was to settle no longer counted."""
+
+    leases: list[Lease]
+    stale: list[Lease]
+
+
+class Round:
+    """One go at settling and claiming in one commit: what sync and async callers share.
+
+    `task` is what to commit; `outcome` then says what came of it.
+    """
+
+    __slots__ = ("claim", "desk", "group", "most", "seconds", "session", "settlement", "stale")
+
+    def __init__(
+        self,
+        desk: Desk,
+        group: GroupState,
+        pairs: Pairs,
+        most: int,
+        lease_s: float | None,
+        session: int | None,
+    ) -> None:
+        self.desk = desk
+        self.group = group
+        self.most = most
+        self.seconds = group.queue.policy.lease_ms / 1000 if lease_s is None else lease_s
+        self.session = session or desk.session
+        self.settlement: Settlement | None = Settlement(desk, pairs) if pairs else None
+        self.stale: list[Lease] = []
+
+    def task(self, waiter: Waiter | None) -> Task:
+        """Return the next task: the first one settles, too."""
+        claim = moves.Claim(
+            *(self.desk, self.group, self.most, self.seconds, self.session), waiter=waiter
+        )
+        self.claim = claim
+        return claim if self.settlement is None else Together([self.settlement, claim])
+
+    def committed(self) -> None:
+        """The task is committed: what was to be settled is settled."""
+        if self.settlement is not None:
+            self.stale = self.settlement.stale
+            self.settlement = None
+
+
+class Desk(Engine):
+    """The engine, and how its messages are waited for, settled and kept.
+
+    Every method is safe to call from any thread. The `a…` and `await_…` methods are for
+    coroutines; they never block the loop.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock: Clock | None = None,
+        limits: Limits = LIMITS,
+        session: str | None = None,
+    ) -> None:
+        super().__init__(store, clock=clock, limits=limits, session=session)
+        self.events.clock = self.clock
+        self.events.add_source(self._counted)
+
+    def _counted(self) -> Counts:
+        counts: Counts = {}
+        for queue in list(self.queues.values()):
+            counts["put", queue.name] = queue.puts
+            counts["delivered", queue.name] = sum(group.delivered for group in queue.groups)
+            counts["acked", queue.name] = sum(group.acked for group in queue.groups)
+        return counts
+
+    # ------------------------------------------------------------------------- settling
+
+    def settle(self, pairs: Pairs) -> list[Lease]:
+        """Settle deliveries of any groups, each in its own way, in one commit.
+
+        Returns the leases that no longer counted: for these nothing was changed. Raises what the
+        store raises; then nothing was changed at all.
+        """
+        task = Settlement(self, pairs)
+        if task.tasks:
+            self.writer.run(task)
+        return task.stale
+
+    async def asettle(self, pairs: Pairs) -> list[Lease]:
+        """Do the same as `settle`, from a coroutine."""
+        task = Settlement(self, pairs)
+        if task.tasks:
+            await self.arun(task)
+        return task.stale
+
+    def settle_by_id(self, group: GroupState, seq: int, ending: Ending = DONE) -> None:
+        """Settle a message for a group by its seq, whoever holds it, and if nobody does.
+
+        Done and Rejected also end a message that waits; Failed and Released then change nothing.
+        Raises UnknownMessage if the group has no such message, or is done with it.
+        """
+        task = byid.ById(self, group, seq, ending)
+        self.writer.run(task)
+        if task.missing:
+            raise UnknownMessage(
+                f"group {group.name!r} of queue {group.queue.name!r} has no message "
+                f"{self.ids.encode(seq)} left to settle"
+            )
+
+    async def arun(self, task: Task) -> None:
+        """Commit a task, from a coroutine; raises what the store raised."""
+        from embedq.broker import awaiting  # noqa: PLC0415  # asyncio only where it is used
+
+        await awaiting.commit(self.writer, task)
+
+    # -------------------------------------------------------------------------- waiting
+
+    def wait_claim(
+        self,
+        group: GroupState,
+        most: int = 1,
+        timeout: float | None = None,
+        lease_s: float | None = None,
+        *,
+        waiter: Waiter | None = None,
+    ) -> list[Lease]:
+        """Lease up to `most` messages; wait for the first one for `timeout` seconds (None: ever).
+
+        Empty: the time is over, or the waiter was cancelled.
+        """
+        return self.exchange(
+            group, (), most, lease_s=lease_s, timeout=timeout, waiter=waiter
+        ).leases
+
+    def exchange(
+        self,
+        group: GroupState,
+        pairs: Pairs = (),
+        most: int = 1,
+        *,
+        lease_s: float | None = None,
+        timeout: float | None = 0.0,
+        waiter: Waiter | None = None,
+        session: int | None = None,
+    ) -> Exchanged:
+        """Settle deliveries and claim the next ones in one commit; then wait as `wait_claim`.
+
+        With a cancelled waiter it settles and claims nothing; one that is cancelled meanwhile may
+        still get something. Raises what the store raises; then nothing was settled.
+        """
+        step = Round(self, group, pairs, most, lease_s, session)
+        if waiter is None and (timeout is None or timeout > 0):
+            waiter = Waiter()
+        until = None if timeout is None else self.monotonic() + timeout
+        waiting = waiter if timeout is None or timeout > 0 else None
+        while True:
+            if waiter is not None and waiter.cancelled:
+                return self._settle_only(step, waiter)
+            leases = self._go(step, waiting)
+            if leases:
+                break
+            claim = step.claim
+            if claim.hungry is not None:
+                supply.feed(self, group, claim.hungry, most)
+            elif claim.found:
+                continue
+            elif not claim.waits or waiter is None:
+                break
+            elif not self._wait(group, waiter, until):
+                waiting = None  # woken at the last moment: one more look, without waiting
+        if waiter is not None:
+            waiter.woken = False
+        return Exchanged(leases, step.stale)
+
+    def _settle_only(self, step: Round, waiter: Waiter) -> Exchanged:
+        settlement = step.settlement
+        if settlement is not None:
+            self.writer.run(settlement)
+            step.committed()
+        self.leave(step.group, waiter)
+        return Exchanged([], step.stale)
+
+    def _go(self, step: Round, waiter: Waiter | None) -> list[Lease]:
+        task = step.task(waiter)
+        try:
+            self.writer.run(task)
+            step.committed()
+            return self.with_messages(step.claim)
+        except BaseException:
+            self.abandon(step.group, step.claim)
+            if waiter is not None:
+                self.leave(step.group, waiter)
+            raise
+
+    def _wait(self, group: GroupState, waiter: Waiter, until: float | None) -> bool:
+        """Wait to be woken. False: the time is over."""
+        try:
+            left = None if until is None else until - self.monotonic()
+            if waiter.wait(left):
+                return True
+        except BaseException:
+            self.leave(group, waiter)
+            raise
+        with self.writer.lock:
+            if not group.waiters.leave(waiter):
+                waiter.reset()  # takes the signal back that came too late
+        return False
+
+    def leave(self, group: GroupState, waiter: Waiter) -> None:
+        """A waiter gives up: whatever it was woken for is for the next one."""
+        with self.writer.lock:
+            if not group.waiters.leave(waiter) and waiter.woken:
+                waiter.woken = False
+                waiter.reset()
+                group.waiters.wake()
+
+    def cancel_wait(self, *waiters: Waiter) -> None:
+        """Let waiters wait no more: their claims return at once, now and in future."""
+        with self.writer.lock:
+            for waiter in waiters:
+                waiter.cancelled = True
+                for group in self.groups():
+                    if group.waiters.leave(waiter):
+                        break
+                waiter.signal()
+
+    async def await_claim(
+        self,
+        group: GroupState,
+        most: int = 1,
+        timeout: float | None = None,
+        lease_s: float | None = None,
+    ) -> list[Lease]:
+        """Do the same as `wait_claim`, from a coroutine. Cancelling it loses nothing."""
+        done = await self.aexchange(group, (), most, lease_s=lease_s, timeout=timeout)
+        return done.leases
+
+    async def aexchange(
+        self,
+        group: GroupState,
+        pairs: Pairs = (),
+        most: int = 1,
+        *,
+        lease_s: float | None = None,
+        timeout: float | None = 0.0,
+        session: int | None = None,
+    ) -> Exchanged:
+        """Do the same as `exchange`, from a coroutine. Cancelling it loses nothing."""
+        from embedq.broker import awaiting  # noqa: PLC0415  # asyncio only where it is used
+
+        step = Round(self, group, pairs, most, lease_s, session)
+        return await awaiting.exchange(step, timeout)
+
+    # -------------------------------------------------------------------------- keeping
+
+    def keep(self, lease: Lease, alive: Callable[[], bool]) -> None:
+        """Renew a lease whenever it would end, for as long as `alive()` says so.
+
+        `alive` is called under the broker's lock: it answers at once and calls nothing here.
+        `Thread.is_alive` will do. Settling a lease ends this; `unkeep` does so before.
+        """
+        lease.keeper = alive
+
+    def unkeep(self, lease: Lease) -> None:
+        """Renew a lease no more: it ends when its time is over."""
+        lease.keeper = None
+
+    # ------------------------------------------------------------------------------ end
+
+    def close(self, *, release: bool = True) -> None:
+        """Close the engine; those who wait get StoreClosed. Safe to call twice."""
+        closing = not self._closed
+        super().close(release=release)
+        with self.writer.lock:
+            for group in self.groups():
+                group.waiters.wake_all()
+            for queue in self.queues.values():
+                queue.space.wake_all()
+        if closing:
+            self.events.close()

@@ -1,0 +1,98 @@
+"""Waiting for messages without asking again and again: who waits, and in what order they go on.
+
+Knows: one queue of waiters for each group, first come, first served; how each is woken.
+Does not know: why something became ready, how a waiter then claims, asyncio.
+
+A claim that finds nothing enlists its waiter under the broker's lock, in the same step: a message
+that comes later finds it there, so no wake is lost and nobody polls.
+"""
+
+from __future__ import annotations
+
+from _thread import allocate_lock
+from collections import deque
+
+
+class Waiter:
+    """Somebody who waits: one for each thread, used again and again.
+
+    Everything but `wait` happens under the broker's lock.
+    """
+
+    __slots__ = ("_gate", "_signalled", "cancelled", "woken")
+
+    def __init__(self) -> None:
+        self._gate = allocate_lock()
+        self._gate.acquire()
+        self._signalled = False
+        #: It will not wait any more: claims return at once.
+        self.cancelled = False
+        #: It was woken and has not got anything yet: if it must wait again, it is the first.
+        self.woken = False
+
+    def signal(self) -> None:
+        """Let `wait` return."""
+        if not self._signalled:
+            self._signalled = True
+            self._gate.release()
+
+    def reset(self) -> None:
+        """Take back a signal for which nobody waits any more."""
+        self._gate.acquire(blocking=False)
+        self._signalled = False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait to be woken or cancelled, without the lock. False: `timeout` seconds are over."""
+        # -1 is for ever; the operating system cannot count farther than a few centuries.
+        seconds = -1 if timeout is None else min(max(timeout, 0.0), 1e6)
+        signalled = self._gate.acquire(timeout=seconds)
+        if signalled:
+            self._signalled = False
+        return signalled
+
+
+class Waiters:
+    """The waiters of one group. False when nobody waits, which is all the hot path asks."""
+
+    __slots__ = ("_queue",)
+
+    def __init__(self) -> None:
+        self._queue: deque[Waiter] = deque()
+
+    def __bool__(self) -> bool:
+        """Whether anybody waits."""
+        return bool(self._queue)
+
+    def __len__(self) -> int:
+        """How many wait."""
+        return len(self._queue)
+
+    def enlist(self, waiter: Waiter) -> bool:
+        """Let a waiter wait its turn; False if it was cancelled."""
+        if waiter.cancelled:
+            return False
+        if waiter.woken:  # another one was quicker: its turn is still the next
+            self._queue.appendleft(waiter)
+        else:
+            self._queue.append(waiter)
+        return True
+
+    def leave(self, waiter: Waiter) -> bool:
+        """Take a waiter out; False if it is not there: it has been woken."""
+        try:
+            self._queue.remove(waiter)
+        except ValueError:
+            return False
+        return True
+
+    def wake(self, count: int = 1) -> None:
+        """Wake those who have waited longest: `count` messages may have become ready."""
+        queue = self._queue
+        for _ in range(min(count, len(queue))):
+            waiter = queue.popleft()
+            waiter.woken = True
+            waiter.signal()
+
+    def wake_all(self) -> None:
+        """Wake everybody."""
+        self.wake(len(self._queue))
