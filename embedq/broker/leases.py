@@ -61,7 +61,7 @@ class Lease:
         # A claim that was interrupted before it read the message leaves leases without one.
         message = getattr(self, "message", None)
         own = None if message is None else message.max_attempts
-        return self.group.queue.policy.max_attempts if own is None else own
+        return self.group.max_attempts if own is None else own
 
     def entry_at(self, attempt: int) -> Entry:
         """Return what the ready index must know of the message when it comes back."""

@@ -135,10 +135,11 @@ class Claim(Task):
         self, others: list[tuple[int, Entry]], now: int
     ) -> list[tuple[int, Entry]]:
         """Bury those whose attempts were used up by crashes; return the rest (P5)."""
-        policy = self._group.queue.policy
+        group = self._group
+        policy = group.queue.policy
         rest = []
         for seq, entry in others:
-            most = policy.max_attempts if entry.max_attempts is None else entry.max_attempts
+            most = group.max_attempts if entry.max_attempts is None else entry.max_attempts
             crashed = bool(policy.max_crashes) and entry.crashes >= policy.max_crashes
             if crashed or (most and entry.attempt >= most):
                 reason = Reason.CRASHED if entry.crashes else Reason.MAX_ATTEMPTS

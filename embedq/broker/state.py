@@ -90,6 +90,7 @@ class GroupState:
         "index",
         "leases",
         "loading",
+        "most",
         "name",
         "queue",
         "retired",
@@ -106,6 +107,8 @@ class GroupState:
         self.retired = 0  # closing number up to which retained messages have been looked at
         self.leases: dict[int, Lease] = {}
         self.waiters = Waiters()
+        #: Attempts of a message that does not say, where a consumer has its own bound.
+        self.most: int | None = None
         self.delivered = 0  # since the host opened
         self.acked = 0
         #: Held by the one who loads, so that others wait for the chunk instead of reading it too.
@@ -124,6 +127,11 @@ class GroupState:
     def __repr__(self) -> str:
         """Show the names and what waits."""
         return f"<Group {self.queue.name!r}/{self.name!r}: {self.waiting} waiting>"
+
+    @property
+    def max_attempts(self) -> int:
+        """How many attempts there may be of a message that does not say; 0 is endless."""
+        return self.queue.policy.max_attempts if self.most is None else self.most
 
     @property
     def is_sole(self) -> bool:
