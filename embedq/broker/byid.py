@@ -23,17 +23,20 @@ class ById(Task):
 
     __slots__ = ("_ack", "_bury", "_ending", "_engine", "_group", "_seq", "_settlement", "missing")
 
+    alone = True  # `prepare` asks the store where the message is
+
     def __init__(self, engine: Engine, group: GroupState, seq: int, ending: Ending) -> None:
         super().__init__(64)
         self._engine = engine
         self._group = group
         self._seq = seq
         self._ending = ending
+        self._settlement: Settlement | None = None
 
     def prepare(self) -> Sequence[Op]:
         """See where the message is."""
         group, seq = self._group, self._seq
-        self._settlement: Settlement | None = None
+        self._settlement = None
         self._ack: Ack | None = None
         self._bury: Bury | None = None
         self.missing = False
@@ -65,6 +68,11 @@ class ById(Task):
             fresh, again = [], [Again(seq, latest.attempt + 1, latest.crashes)]
         self._ack = Ack(group.id, now, [seq])
         return (Start(group.id, now, None, counter, fresh, again), self._ack)
+
+    def undo(self) -> None:
+        """Nothing was committed."""
+        if self._settlement is not None:
+            self._settlement.undo()
 
     def apply(self) -> None:
         """Take it out of the ready index, and count."""

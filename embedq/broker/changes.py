@@ -28,6 +28,8 @@ class NewGroup(Task):
 
     __slots__ = ("_op", "_queue", "_registry")
 
+    alone = True  # the number of groups decides what an ack of the same commit leaves behind
+
     def __init__(self, registry: Registry, queue: QueueState, name: str, start: str) -> None:
         super().__init__(64)
         self._registry = registry
@@ -70,6 +72,8 @@ class SaveCounts(Task):
 
     __slots__ = ("_engine", "_exact", "_op")
 
+    alone = True  # the floor must know what every other task leaves waiting
+
     def __init__(self, engine: Engine, *, exact: bool) -> None:
         super().__init__(64)
         self._engine = engine
@@ -99,6 +103,8 @@ class Expire(Task):
     """Dead-letter messages whose time is over, in every group that waits for them."""
 
     __slots__ = ("_buries", "_cancels", "_engine", "_over")
+
+    alone = True  # `prepare` asks the store who waits for what
 
     def __init__(self, engine: Engine, over: Sequence[tuple[QueueState, int]]) -> None:
         super().__init__(64 * len(over))

@@ -380,6 +380,9 @@ class Engine(Registry):
         self.counts_exact = False
         for group in self.groups():
             self.rebuild(group)
+            for lease in group.leases.values():
+                # Its claim may have been interrupted before anybody watched it.
+                self.deadlines.add(lease.deadline, [lease])
         for queue in self.queues.values():
             queue.last = max(queue.last, self.store.last_seq)
 

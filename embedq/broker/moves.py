@@ -129,6 +129,7 @@ class Claim(Task):
         start = Start(group.id, now, self._session, counter, fresh, again)
         start.reads = not group.queue.large
         self._start = start
+        self._register(start)
         return (self._start, *[bury for bury, _ in self._buries])
 
     def _without_exhausted(
@@ -150,20 +151,9 @@ class Claim(Task):
                 rest.append((seq, entry))
         return rest
 
-    def apply(self) -> None:
-        """Register the leases."""
+    def _register(self, start: Start) -> None:
+        """Make the leases: from now on they count for the other tasks of the same commit."""
         group = self._group
-        for bury, entry in self._buries:
-            if entry.suspect:
-                group.suspect_ended()
-            self._engine.buried(group, bury, entry.key)
-        start = self._start
-        if start is None:
-            if self._waiter is not None and not self.found and self.hungry is None:
-                self.waits = group.waiters.enlist(self._waiter)
-                if self.waits:
-                    self._engine.upkeep.expect(group.index.next_due())
-            return
         deadline = self._engine.monotonic() + self._lease_s
         counter = start.counter
         leases = [
@@ -182,8 +172,23 @@ class Claim(Task):
         table = group.leases
         for lease in leases:
             table[lease.seq] = lease
-        group.delivered += len(leases)
-        self._engine.deadlines.add(deadline, leases)
+
+    def apply(self) -> None:
+        """Watch the leases."""
+        group = self._group
+        for bury, entry in self._buries:
+            if entry.suspect:
+                group.suspect_ended()
+            self._engine.buried(group, bury, entry.key)
+        start = self._start
+        if start is None:
+            if self._waiter is not None and not self.found and self.hungry is None:
+                self.waits = group.waiters.enlist(self._waiter)
+                if self.waits:
+                    self._engine.upkeep.expect(group.index.next_due())
+            return
+        group.delivered += len(self.leases)
+        self._engine.deadlines.add(self.leases[0].deadline, self.leases)
 
     @property
     def messages(self) -> list[Stored] | None:
@@ -199,6 +204,8 @@ class Cancels(Task):
     """Remove waiting messages of a queue for every group; leased ones stay, in `leased`."""
 
     __slots__ = ("_engine", "_op", "_queue", "_seqs", "_settled", "leased", "removed")
+
+    alone = True  # `prepare` asks the store who has settled what
 
     def __init__(self, engine: Engine, queue: QueueState, seqs: Sequence[int]) -> None:
         super().__init__(16 * len(seqs))
@@ -241,6 +248,8 @@ class Change(Task):
     """Any other operations; `then` brings memory up to date."""
 
     __slots__ = ("_ops", "_then")
+
+    alone = True  # settings decide what a settlement of the same commit would leave behind
 
     def __init__(self, ops: Sequence[Op], then: Callable[[], object] | None = None) -> None:
         super().__init__(64 * len(ops))

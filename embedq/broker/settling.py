@@ -37,13 +37,23 @@ class Settle(Task):
         self.stale: list[Lease] = []
 
     def prepare(self) -> Sequence[Op]:
-        """Check every lease against the table: a stale one changes nothing (P6)."""
+        """Take every lease out of the table: a stale one changes nothing (P6).
+
+        So of two settlements that meet in one commit the second finds its lease stale.
+        """
         table = self._group.leases
         leases = dict.fromkeys(self._leases)  # a caller may name one twice; it counts once
         self._valid = [lease for lease in leases if table.get(lease.seq) is lease]
         if len(self._valid) != len(leases):
             self.stale = [lease for lease in leases if table.get(lease.seq) is not lease]
+        for lease in self._valid:
+            del table[lease.seq]
         return self.ops() if self._valid else ()
+
+    def undo(self) -> None:
+        """Put the leases back: they still count."""
+        for lease in self._valid:
+            self._group.hold(lease)
 
     def ops(self) -> Sequence[Op]:
         """Return what to commit for the valid leases."""
@@ -66,12 +76,7 @@ class Acks(Settle):
         if not self._valid:
             return
         group = self._group
-        table = group.leases
-        special = []
-        for lease in self._valid:
-            table.pop(lease.seq, None)
-            if lease.entry is not None:
-                special.append(lease)
+        special = [lease for lease in self._valid if lease.entry is not None]
         group.acked += len(self._valid)
         group.count_settled(len(self._valid), self._op.removed)
         for lease in special:

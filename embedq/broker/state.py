@@ -144,6 +144,15 @@ class GroupState:
         if removed:
             self.queue.removed(removed)
 
+    def hold(self, lease: Lease) -> None:
+        """Enter a lease that counts, and what it blocks."""
+        self.leases[lease.seq] = lease
+        if lease.is_suspect:
+            self.index.suspect_out = True
+        key = lease.key
+        if key is not None:
+            self.index.keys[key] = lease.seq
+
     def end(self, lease: Lease) -> None:
         """Take a lease out of the table."""
         self.leases.pop(lease.seq, None)
@@ -158,15 +167,10 @@ class GroupState:
 
     def rebuild(self, open_deliveries: dict[int, int]) -> None:
         """Start again from what the store has; leases it does not know are gone."""
-        self.leases = {
-            seq: lease
-            for seq, lease in self.leases.items()
-            if open_deliveries.get(seq) == lease.counter
-        }
+        known = self.leases
+        self.leases = {}
         self.index.reset(self.floor)
-        self.index.suspect_out = any(lease.is_suspect for lease in self.leases.values())
-        for lease in self.leases.values():
-            key = lease.key
-            if key is not None:
-                self.index.keys[key] = lease.seq
+        for seq, lease in known.items():
+            if open_deliveries.get(seq) == lease.counter:
+                self.hold(lease)
         self.waiters.wake_all()

@@ -19,7 +19,7 @@ from _thread import allocate_lock
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from embedq.clock import Clock, SystemClock
 from embedq.errors import EmbedqError, StorageError, StoreClosed, StoreFailed
@@ -42,6 +42,10 @@ class Task:
 
     #: Rough number of bytes to store; bounds a group.
     size: int
+
+    #: Whether `prepare` must find every task that came before applied, and those that come later
+    #: what this one leaves: it then has a commit of its own.
+    alone: ClassVar[bool] = False
 
     def __init__(self, size: int = 0) -> None:
         self.size = size
@@ -277,14 +281,15 @@ class Writer:
         """Commit a group, leaving each task's error with it. The lock is held."""
         if self._inflight is not None:
             self._recover()
-        self._inflight = batch
-        self.groups += 1
-        if not self._try(batch) and len(batch) > 1:
-            # One of them is at fault, or there was only room for some: each for itself.
-            for task in batch:
-                task.error = None
-                self._try([task])
-        self._inflight = None
+        for part in _parts(batch):
+            self._inflight = part
+            self.groups += 1
+            if not self._try(part) and len(part) > 1:
+                # One of them is at fault, or there was only room for some: each for itself.
+                for task in part:
+                    task.error = None
+                    self._try([task])
+            self._inflight = None
 
     def _try(self, batch: list[Task]) -> bool:
         """Commit tasks together; on failure set their errors. False: worth trying one by one."""
@@ -306,6 +311,9 @@ class Writer:
     def _recover(self) -> None:
         """Settle an interrupted commit: ask the file what happened, and believe it."""
         self._store.settle_interrupted()
+        if isinstance(self._inflight, list):
+            for task in self._inflight:
+                task.undo()  # what it took may still be there; the book sees to what is not
         self._book.interrupted()
         self._inflight = None
 
@@ -329,3 +337,15 @@ class Writer:
             thread.join()
         self._ended = True
         self._refuse_rest()
+
+
+def _parts(batch: list[Task]) -> list[list[Task]]:
+    """Cut a group where a task wants a commit of its own."""
+    if len(batch) == 1 or not any(task.alone for task in batch):
+        return [batch]
+    parts: list[list[Task]] = []
+    for task in batch:
+        if not parts or task.alone or parts[-1][-1].alone:
+            parts.append([])
+        parts[-1].append(task)
+    return parts

@@ -13,7 +13,7 @@ noted before the answer of the release or failure that made it possible, never b
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tests.reliability.invariants_events import (
@@ -33,6 +33,9 @@ from tests.reliability.invariants_events import (
 from tests.reliability.invariants_file import Held
 
 Token = tuple[int, int]  # epoch, counter
+
+#: The default of a queue.
+_ATTEMPTS = 5
 
 
 @dataclass
@@ -70,10 +73,15 @@ class Known:
 
 
 class Checker:
-    """Follows one file through any number of hosts. `broken` collects what was wrong so far."""
+    """Follows one file through any number of hosts. `broken` collects what was wrong so far.
 
-    def __init__(self, *, max_attempts: int = 5, max_crashes: int = 3) -> None:
-        self._max_attempts = max_attempts
+    `max_attempts`: those of queues with other than the default.
+    """
+
+    def __init__(
+        self, max_attempts: Mapping[str, int] | None = None, *, max_crashes: int = 3
+    ) -> None:
+        self._max_attempts = max_attempts or {}
         self._max_crashes = max_crashes
         self._epoch = 0
         self._open: dict[int, tuple[Call, list[tuple[Track, Token]]]] = {}
@@ -225,11 +233,13 @@ class Checker:
 
     def _most(self, known: Known) -> int:
         most = known.put.max_attempts
-        return self._max_attempts if most is None else most
+        return self._max_attempts.get(known.queue, _ATTEMPTS) if most is None else most
 
     def _ended(self, call: Call, seq: int, track: Track, token: Token) -> None:
         self.settled += 1
         again = track.token != token
+        once = again or track.held or track.may_end
+        self._need(once, f"the delivery of seq {seq} had ended before a {call.name} was confirmed")
         known = self._of_seq(seq)
         if call.name == "ack":
             self._need(not again, f"seq {seq} was acked, but delivered again")
@@ -334,7 +344,7 @@ class Checker:
             if track.ending == "reject" or self._exhausted(known, track):
                 allowed.add("dead")
             if known.cancelled is True:
-                allowed = {"settled"}
+                allowed = allowed - {"waiting"} | {"settled"}
             if known.cancelled is None or below_floor:
                 allowed.add("settled")
         return allowed

@@ -22,13 +22,16 @@ _HELD = 30
 
 Going = Callable[[], bool]
 
+#: What a checker of these mixes must know.
+MAX_ATTEMPTS = {"pair": 3}
+
 
 def queues_of(calls: Calls) -> list[tuple[QueueState, list[GroupState]]]:
     """Return the queues of the mixes: one group, two groups, two groups with history."""
     found = []
     for name, groups, policy in (
         ("sole", ("default",), QueuePolicy()),
-        ("pair", ("left", "right"), QueuePolicy(max_attempts=3)),
+        ("pair", ("left", "right"), QueuePolicy(max_attempts=MAX_ATTEMPTS["pair"])),
         ("kept", ("left", "right"), QueuePolicy(retain_ms=3_600_000)),
     ):
         queue = calls.engine.queue(name, policy)
