@@ -3,8 +3,8 @@
 Knows: raw sqlite3 as the reference uses it, the engine's verbs, how commits are counted.
 Does not know: goals, rounds, what is compared with what (bench_plan.py).
 
-The clock of every cell starts on a log that is empty but has been filled before, and stops when
-the log is empty again: whoever puts checkpoints off pays for them all the same.
+Every database is filled first, so that its log has reached the size it keeps. The clock starts on
+an empty log and stops on an empty log: whoever puts checkpoints off pays for them all the same.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BODY = bytes(range(256)) * 4
 SMALL = BODY[:200]
 MANY = 100
 THREADS = 16
-_WARM = 4_000
+_LOT = 1_000
 _COUNTED = 5
 _DAY_MS = 24 * 3600 * 1000
 
@@ -195,8 +195,10 @@ class Raw:
         self.execute(f"PRAGMA synchronous={durability}")
         self.execute(_TABLE)
         self._next = 1
-        for _ in range(max(filled, _WARM) // MANY):
-            self.put_many()
+        for _ in range(filled // _LOT):
+            self.execute("BEGIN IMMEDIATE")
+            self.connection.executemany(_INSERT, [(BODY,)] * _LOT)
+            self.execute("COMMIT")
 
     def checkpoint(self) -> object:
         """Empty the log."""
@@ -232,7 +234,7 @@ def raw(
     folder: Path, size: Size, verb: str, durability: Durability, *, busy: bool = False
 ) -> Figure:
     """Time a verb of `Raw`."""
-    reference = Raw(folder, durability, size.filled if verb == "turn_over" else 0)
+    reference = Raw(folder, durability, size.filled)
     try:
         operation: Operation = getattr(reference, verb)
         each = 1 if verb in {"put", "put_in_three"} else MANY
@@ -273,9 +275,9 @@ class Ours:
             return self.store.checkpoint()
 
     def fill(self, messages: int) -> None:
-        """Put messages, 100 at a time."""
-        bodies = [BODY] * MANY
-        for _ in range(messages // MANY):
+        """Put messages, 1,000 at a time."""
+        bodies = [BODY] * _LOT
+        for _ in range(messages // _LOT):
             self.engine.put_many(self.queue, bodies)
 
     def take(self) -> object:
@@ -292,7 +294,7 @@ def put(
 ) -> Figure:
     """Time puts of one message, or of 100."""
     with Ours(folder / "queue.db", durability) as ours:
-        ours.fill(_WARM)
+        ours.fill(size.filled)
         operation: Operation = partial(ours.engine.put, ours.queue, BODY)
         if many:
             operation = partial(ours.engine.put_many, ours.queue, [BODY] * MANY)
@@ -309,7 +311,7 @@ def claim(
             ours.take()
         found = measure(ours, ours.take, MANY, size, busy=busy)
         if found.commits is None and not busy:  # the queue was emptied while the clock ran
-            ours.fill(_COUNTED * MANY)
+            ours.fill(_LOT)
             found = with_commits(found, commits_of(ours.connection, ours.take, MANY))
         return found
 
@@ -317,7 +319,7 @@ def claim(
 def put_together(folder: Path, size: Size, durability: Durability) -> Figure:
     """Time puts of one message by 16 threads at once."""
     with Ours(folder / "queue.db", durability) as ours:
-        ours.fill(_WARM)
+        ours.fill(size.filled)
         operation = partial(ours.engine.put, ours.queue, BODY)
         together(operation, size.slot_s / 8, ours.checkpoint)
         found, _ = together(operation, size.slot_s, ours.checkpoint)

@@ -55,7 +55,9 @@ def build(path: Path, messages: int, limit_s: float = 3600.0) -> tuple[int, floa
 def at_backlog(folder: Path, size: Size, template: Path) -> tuple[Figure, Figure]:
     """Time puts, and claims with acks, on a copy of a backlog whose length stays as it is."""
     path = folder / "queue.db"
-    shutil.copy(template, path)
+    # With its lock file, which says that it was closed well: else it would be verified meanwhile.
+    for part in template.parent.glob(f"{template.name}*"):
+        shutil.copy(part, folder / part.name.replace(template.name, path.name))
     flush(path)
     puts = claims = put_s = put_cpu = claim_s = claim_cpu = 0.0
     with Ours(path, "normal") as ours:
