@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
+from embedq.broker.endings import DONE, Ending
 from embedq.errors import InvalidOption, Reject, Retry, shown
-from embedq.workers.verdict import DONE, Case, Judge, Verdict
+from embedq.workers.verdict import Case, Judge
 
 if TYPE_CHECKING:
     from embedq.broker.delivery import Delivery
@@ -106,22 +107,16 @@ class Batch(Sequence[T_co], Generic[T_co]):
             raise IndexError(f"this batch has no message {shown(index)}: {len(self)} in all")
         self._marks[index] = mark
 
-    def verdicts(
-        self, end: object, cases: Sequence[Case], judge: Judge, *, raised: bool
-    ) -> list[Verdict]:
-        """Return each message's verdict after the handler's end: what it returned or raised."""
-        found: list[Verdict] = []
-        for mark, case in zip(self._marks, cases, strict=True):
-            if isinstance(mark, str):
+    def endings(
+        self, cases: Sequence[Case], judge: Judge, rest: Callable[[int], Ending]
+    ) -> list[Ending]:
+        """Return the ending of each message; `rest(index)` for those nothing was said about."""
+        found: list[Ending] = []
+        for index, (mark, case) in enumerate(zip(self._marks, cases, strict=True)):
+            if mark is None:
+                found.append(rest(index))
+            elif isinstance(mark, str):
                 found.append(DONE)
-            elif mark is not None:
-                found.append(judge.raised(mark, case))
-            elif raised and isinstance(end, BaseException):
-                found.append(judge.raised(end, case))
             else:
-                found.append(judge.returned(end, case))
+                found.append(judge.raised(mark, case))
         return found
-
-    def open_indexes(self) -> list[int]:
-        """Return the indexes that the handler has said nothing about."""
-        return [index for index, mark in enumerate(self._marks) if mark is None]

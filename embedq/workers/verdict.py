@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
+from embedq.broker.endings import DONE, Ending, Failed, Rejected
 from embedq.clock import parse_duration
 from embedq.errors import DeliveryOutcome, InvalidOption, InvalidPayload, Reject, Retry, shown
 from embedq.lifecycle import Outcome, Reason
@@ -20,41 +21,8 @@ from embedq.policy import RetryPolicy, Rng
 
 #: Characters of a reason that are kept; the error beside it has the rest.
 _DETAIL_CHARS: Final = 500
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """The message is done."""
-
-
-@dataclass(frozen=True, slots=True)
-class Again:
-    """The attempt failed; the next one may start after `delay_s` seconds."""
-
-    delay_s: float
-    error: ErrorInfo | None = None
-    outcome: Outcome = Outcome.FAILED
-
-
-@dataclass(frozen=True, slots=True)
-class Dead:
-    """No more attempts: a dead letter, for `reason`."""
-
-    reason: Reason
-    detail: str
-    error: ErrorInfo | None = None
-    outcome: Outcome = Outcome.FAILED
-
-
-@dataclass(frozen=True, slots=True)
-class Back:
-    """Given back as if it had never been handed over."""
-
-
-Verdict = Done | Again | Dead | Back
-
-DONE: Final = Done()
-BACK: Final = Back()
+#: Who decided, as dead letters show it.
+BY: Final = "consumer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +44,7 @@ class Judge:
         self.policy = policy
         self._rng = rng or random.SystemRandom()
 
-    def returned(self, value: object, case: Case) -> Verdict:
+    def returned(self, value: object, case: Case) -> Ending:
         """Judge what a handler returned: Retry and Reject decide, anything else is ignored."""
         if isinstance(value, DeliveryOutcome):
             return self._decided(value, case)
@@ -84,7 +52,7 @@ class Judge:
             return self._decided(value(), case)
         return DONE
 
-    def raised(self, error: BaseException, case: Case) -> Verdict:
+    def raised(self, error: BaseException, case: Case) -> Ending:
         """Judge an exception that left a handler.
 
         SystemExit, KeyboardInterrupt and their kind are failures of the message like any other:
@@ -96,25 +64,22 @@ class Judge:
         gives_up = isinstance(error, Exception) and self.policy.gives_up(error)
         if gives_up:
             detail = f"{told.type} is not tried again: {told.message}"
-            return Dead(Reason.REJECTED, _cut(detail), told)
+            return Rejected(Reason.REJECTED, _cut(detail), told, BY)
         return self._again(told, case)
 
-    def undecodable(self, error: InvalidPayload) -> Verdict:
+    def undecodable(self, error: InvalidPayload) -> Ending:
         """Judge a body that is not what the handler asks for: it never will be."""
-        return Dead(Reason.UNDECODABLE, _cut(error.message), describe(error))
+        return Rejected(Reason.UNDECODABLE, _cut(error.message), describe(error), BY)
 
-    def timed_out(self, seconds: float, case: Case) -> Verdict:
+    def timed_out(self, seconds: float, case: Case) -> Ending:
         """Judge a handler that has run for longer than its timeout."""
         told = ErrorInfo.capped("Timeout", f"the handler ran for longer than {seconds:g} seconds")
-        verdict = self._again(told, case)
-        if isinstance(verdict, Again | Dead):
-            return replace(verdict, outcome=Outcome.TIMED_OUT)
-        return verdict
+        return replace(self._again(told, case), outcome=Outcome.TIMED_OUT)
 
-    def _decided(self, decision: DeliveryOutcome, case: Case) -> Verdict:
+    def _decided(self, decision: DeliveryOutcome, case: Case) -> Ending:
         told = _why(decision)
         if isinstance(decision, Reject):
-            return Dead(Reason.REJECTED, _cut(decision.reason), told)
+            return Rejected(Reason.REJECTED, _cut(decision.reason), told, BY)
         delay = decision.delay if isinstance(decision, Retry) else None
         if delay is None:
             return self._again(told, case)
@@ -125,20 +90,22 @@ class Judge:
             return self._again(describe(wrong), case)
         return self._again(told, case, seconds)
 
-    def _again(self, told: ErrorInfo | None, case: Case, delay_s: float | None = None) -> Verdict:
+    def _again(
+        self, told: ErrorInfo | None, case: Case, delay_s: float | None = None
+    ) -> Failed | Rejected:
         most = case.max_attempts
         if most and case.attempt >= most:
             detail = f"attempt {case.attempt} of {most} failed"
-            return Dead(Reason.MAX_ATTEMPTS, detail, told)
+            return Rejected(Reason.MAX_ATTEMPTS, detail, told, BY)
         if self.policy.too_old(case.age_s):
             detail = (
                 f"it failed {case.age_s:.0f} seconds after it was put, max_age is "
                 f"{self.policy.max_age:g}"
             )
-            return Dead(Reason.AGE, detail, told)
+            return Rejected(Reason.AGE, detail, told, BY)
         if delay_s is None:
             delay_s = self.policy.delay(case.attempt, self._rng)
-        return Again(delay_s, told)
+        return Failed(told, delay_s)
 
 
 def describe(error: BaseException) -> ErrorInfo:
@@ -171,4 +138,5 @@ def _cut(text: object) -> str:
         whole = text if isinstance(text, str) else str(text)
     except BaseException:  # noqa: BLE001 - as in describe()
         whole = f"<a {type(text).__qualname__} without a text>"
-    return whole if len(whole) <= _DETAIL_CHARS else f"{whole[:_DETAIL_CHARS]}…"
+    short = whole if len(whole) <= _DETAIL_CHARS else f"{whole[:_DETAIL_CHARS]}…"
+    return short.encode("utf-8", "backslashreplace").decode()  # a lone surrogate is no text

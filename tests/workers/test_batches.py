@@ -2,18 +2,26 @@
 
 import pytest
 
+from embedq.broker.endings import DONE, Ending, Failed, Rejected
 from embedq.errors import InvalidOption, Reject, Retry
 from embedq.lifecycle import Reason
 from embedq.policy import RetryPolicy
 from embedq.workers.batches import Batch
-from embedq.workers.verdict import DONE, Again, Case, Dead, Judge
+from embedq.workers.verdict import Case, Judge
 
 JUDGE = Judge(RetryPolicy(jitter="none"))
 
 
 def ends(batch: Batch, end: object = None, *, raised: bool = False) -> list[object]:
-    cases = [Case(1, 5, 0.0)] * len(batch)
-    return list(batch.verdicts(end, cases, JUDGE, raised=raised))
+    case = Case(1, 5, 0.0)
+
+    def rest(_: int) -> Ending:
+        if raised:
+            assert isinstance(end, BaseException)
+            return JUDGE.raised(end, case)
+        return JUDGE.returned(end, case)
+
+    return list(batch.endings([case] * len(batch), JUDGE, rest))
 
 
 def test_a_batch_is_a_sequence_of_bodies():
@@ -29,9 +37,9 @@ def test_what_nothing_was_said_about_is_done_when_the_handler_returns():
     batch.reject(2, "broken")
     first, second, third, fourth = ends(batch)
     assert first is fourth is DONE
-    assert isinstance(second, Again)
+    assert isinstance(second, Failed)
     assert second.delay_s == 5.0
-    assert isinstance(third, Dead)
+    assert isinstance(third, Rejected)
     assert (third.reason, third.detail) == (Reason.REJECTED, "broken")
 
 
@@ -40,14 +48,14 @@ def test_what_was_finished_before_an_exception_stays_finished():
     batch.ack(0, 2)
     found = ends(batch, ValueError("x"), raised=True)
     assert found[0] is found[2] is DONE
-    assert isinstance(found[1], Again)
+    assert isinstance(found[1], Failed)
 
 
 def test_a_failure_of_one_message_is_judged_like_an_exception():
     batch = Batch([1, 2])
     batch.fail(0, ValueError("this one"))
     found = ends(batch)
-    assert isinstance(found[0], Again)
+    assert isinstance(found[0], Failed)
     assert found[0].error is not None
     assert found[0].error.message == "this one"
     assert found[1] is DONE
@@ -56,10 +64,10 @@ def test_a_failure_of_one_message_is_judged_like_an_exception():
 def test_retry_and_reject_for_the_whole_batch_leave_alone_what_was_said():
     batch = Batch([1, 2])
     batch.ack(0)
-    assert isinstance(ends(batch, Retry(3))[1], Again)
+    assert isinstance(ends(batch, Retry(3))[1], Failed)
     found = ends(batch, Reject("all"), raised=True)
     assert found[0] is DONE
-    assert isinstance(found[1], Dead)
+    assert isinstance(found[1], Rejected)
 
 
 @pytest.mark.parametrize("index", [-1, 2, True, "0"])

@@ -1,0 +1,184 @@
+"""All consumers of a broker in this process: started together, drained together.
+
+Knows: which consumer runs on threads and which on a loop, whose loop, and the watch over them.
+Does not know: how a crew works, signals, the application's Broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterable
+from contextlib import suppress
+
+from embedq.broker.desk import Desk
+from embedq.errors import StorageError
+from embedq.policy import Rng
+from embedq.workers.bell import Bell
+from embedq.workers.drain import Drain, Report
+from embedq.workers.loop import LoopCrew, LoopThread
+from embedq.workers.runner import Runner
+from embedq.workers.spec import ConsumerSpec
+from embedq.workers.threads import ThreadCrew
+from embedq.workers.watch import Watch
+
+#: Seconds that handlers have to finish when nothing else is said.
+GRACE_S = 30.0
+_LOOP_END_S = 2.0
+
+
+class ConsumerRunner:
+    """Runs consumers on a desk. `loop`: where `async def` handlers run; None: on an own thread.
+
+    Every method but `adrain` may be called from any thread; `drain` must not be called on the
+    thread of the loop, which it waits for.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        specs: Iterable[ConsumerSpec] = (),
+        *,
+        loop: asyncio.AbstractEventLoop | None = None,
+        rng: Rng | None = None,
+    ) -> None:
+        self._desk = desk
+        self._waiting = list(specs)
+        self._loop = loop
+        self._rng = rng
+        self._own: LoopThread | None = None
+        self._bell = Bell()
+        self.watch = Watch(self._bell, desk.monotonic)
+        self.crews: list[ThreadCrew | LoopCrew] = []
+        self._lock = threading.Lock()
+        self._started = False
+        self._drain: Drain | None = None
+        self._ended = threading.Event()
+        self._report: Report | None = None
+        self._hurried = False
+
+    @property
+    def running(self) -> int:
+        """How many messages are in handlers."""
+        return sum(crew.running for crew in self.crews)
+
+    @property
+    def stuck(self) -> int:
+        """How many handlers run on although nobody waits for them."""
+        return sum(crew.stuck for crew in self.crews)
+
+    # -------------------------------------------------------------------------- starting
+
+    def start(self) -> None:
+        """Start all consumers. Safe to call twice."""
+        with self._lock:
+            self._started = True
+            specs, self._waiting = self._waiting, []
+        for spec in specs:
+            self._start(spec)
+
+    def add(self, spec: ConsumerSpec) -> None:
+        """Add a consumer: it starts at once if the others have."""
+        with self._lock:
+            if not self._started:
+                self._waiting.append(spec)
+                return
+        self._start(spec)
+
+    def _start(self, spec: ConsumerSpec) -> None:
+        group = self._desk.group(self._desk.queue(spec.queue), spec.group)
+        if spec.retry is not None:
+            group.most = spec.retry.stored_max_attempts
+        runner = Runner(self._desk, group, spec, self._rng)
+        is_async = spec.signature.is_async
+        crew: ThreadCrew | LoopCrew
+        if is_async and spec.batch is None:
+            crew = LoopCrew(runner, self._bell, self._the_loop())
+        else:
+            crew = ThreadCrew(runner, self._bell, self._the_loop() if is_async else None)
+        with self._lock:
+            if self._drain is not None:
+                return  # it comes too late
+            self.crews.append(crew)
+        if spec.timeout is not None or isinstance(crew, LoopCrew):
+            self.watch.add(crew, spec.timeout)
+        crew.start()
+        self._desk.events.emit(
+            "consumer_registered",
+            queue=spec.queue,
+            group=spec.group,
+            consumer=spec.name,
+            concurrency=spec.concurrency,
+            kind="async" if is_async else "thread",
+        )
+
+    def _the_loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is not None:
+            return self._loop
+        with self._lock:
+            if self._own is None:
+                self._own = LoopThread()
+            return self._own.loop
+
+    # ---------------------------------------------------------------------------- ending
+
+    def drain(self, grace_s: float = GRACE_S, *, reason: str = "stop") -> Report:
+        """Claim nothing more, wait up to `grace_s` for handlers, give the rest back.
+
+        What is given back costs no attempt. A second call, from whatever thread, returns the
+        report of the first.
+        """
+        with self._lock:
+            if self._drain is None:
+                drain = self._drain = Drain(self.crews, self._bell, self._desk.monotonic)
+            else:
+                drain = None
+        if drain is None:
+            self._ended.wait()
+            assert self._report is not None  # noqa: S101 - set before `ended`
+            return self._report
+        if self._hurried:
+            drain.hurry()
+        emit = self._desk.events.emit
+        emit("drain_started", running=self.running, grace_s=grace_s, reason=reason)
+        report = Report(0, 0, self.stuck, 0.0)  # should the drain itself fail
+        try:
+            report = drain.run(grace_s)
+        finally:
+            self._report = report
+            self._ended.set()
+            self.watch.stop()
+            if self._own is not None:
+                self._own.stop(_LOOP_END_S)
+        emit(
+            "drain_finished",
+            finished=report.finished,
+            released=report.released,
+            stuck=report.stuck,
+            seconds=round(report.seconds, 3),
+        )
+        return report
+
+    async def adrain(self, grace_s: float = GRACE_S, *, reason: str = "stop") -> Report:
+        """Do the same as `drain`, from a coroutine, which may run on the consumers' loop.
+
+        It goes on to its end if the caller is cancelled.
+        """
+        work = asyncio.get_running_loop().run_in_executor(
+            None, lambda: self.drain(grace_s, reason=reason)
+        )
+        return await asyncio.shield(work)
+
+    def hurry(self) -> None:
+        """End the grace of a drain that is under way, or of the next one, at once."""
+        self._hurried = True
+        drain = self._drain
+        if drain is not None:
+            drain.hurry()
+
+    def stop(self) -> Report:
+        """Drain without a grace."""
+        self.hurry()
+        with suppress(StorageError):
+            return self.drain(0.0)
+        return Report(0, 0, self.stuck, 0.0)
