@@ -69,9 +69,12 @@ class Log:
         return self.frames[self.committed - 1].commit if self.committed else 0
 
     @property
-    def damaged(self) -> list[Frame]:
-        """Frames before the last commit that are not what was written."""
-        return [frame for frame in self.frames[: self.committed] if not frame.good]
+    def damaged(self) -> int:
+        """The number of frames that are not what was written; a torn end counts, too."""
+        end = self.committed
+        return sum(
+            not frame.good and (frame.current or n < end) for n, frame in enumerate(self.frames)
+        )
 
     @property
     def believed(self) -> int:

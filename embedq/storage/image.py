@@ -37,7 +37,7 @@ class Image:
     application: int | None
     version: int | None
     lost_frames: int = 0
-    strays: bytes = field(default=b"", repr=False)
+    strays: list[bytes] = field(default_factory=list, repr=False)
 
 
 def make_image(source: Path, target: Path) -> Image:
@@ -68,10 +68,8 @@ def make_image(source: Path, target: Path) -> Image:
         sound=whole and not broken_log,
         application=struct.unpack_from(">I", header, 68)[0] if whole else None,
         version=struct.unpack_from(">I", header, 60)[0] if whole else None,
-        lost_frames=len(log.damaged) if log is not None else 0,
-        strays=b"".join(log_bytes[at : at + size] for at in log.strays)
-        if log is not None
-        else b"",
+        lost_frames=log.damaged if log is not None else 0,
+        strays=[log_bytes[at : at + size] for at in log.strays] if log is not None else [],
     )
 
 

@@ -92,13 +92,14 @@ class Pages:
         header = _header_of(self.page(number), number)
         return None if header is None else header.kind
 
-    def cells(self, number: int) -> tuple[list[Cell], int]:
+    def cells(self, number: int, data: bytes = b"") -> tuple[list[Cell], int]:
         """Return the entries of a page that can be read, in order, and how many cannot.
 
         The count is at least 1 when the space of the page does not add up: then its head may
-        hide entries. Of interior pages only those of an index have entries.
+        hide entries. Of interior pages only those of an index have entries. `data` stands for
+        the page where the image does not have it; overflow chains are followed in the image.
         """
-        data = self.page(number)
+        data = data or self.page(number)
         header = _header_of(data, number)
         if header is None or header.kind == TABLE_INTERIOR:
             return [], 0

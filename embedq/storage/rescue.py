@@ -165,6 +165,7 @@ class Rescue:
         self._check_queues()
         self._check_groups()
         self._find_high()
+        self._renumber_letters()
         self._bury()
         self._drop_deliveries()
         self._drop("dedup", f"seq NOT BETWEEN 1 AND {self._limit}")
@@ -262,6 +263,13 @@ class Rescue:
         self._high = self.last_seq = max(known)
         last_letter = self._execute("SELECT max(id) FROM dead").fetchone()[0] or 0
         self.last_letter = max(last_letter, self._numbers.get("dead", 0))
+
+    def _renumber_letters(self) -> None:
+        """Give dead letters with the number of no message one of their own."""
+        impossible = f"SELECT id FROM dead WHERE seq NOT BETWEEN 1 AND {self._limit}"
+        for (id_,) in self._execute(impossible).fetchall():
+            self._high += 1
+            self._execute("UPDATE dead SET seq=? WHERE id=?", (self._high, id_))
 
     def _bury(self) -> None:
         """Turn what was set aside into dead letters, unless a sound copy turned up."""

@@ -64,8 +64,8 @@ class Salvaged:
     `counts`: rows by table in the new file. `damaged`: messages whose content or number is not
     to be trusted; they are dead letters with reason `corrupt`. `lost`: ranges of numbers on parts
     that could not be read. `dropped`: rows by table that had lost what they belonged to.
-    `lost_frames`: pages of the log that are gone. `notes`: what was made up. `whole`: the
-    structure was sound, so that SQLite itself could read it.
+    `lost_frames`: damaged pages of the log; rows on them may be missing without being named.
+    `notes`: what was made up. `whole`: the structure was sound, so that SQLite could read it.
     """
 
     path: Path
@@ -270,13 +270,15 @@ def _read_wreck(
     image: Image, shapes: dict[str, Shape], roots: dict[str, int], add: Callable[[Row], None]
 ) -> Missing:
     """Read the pages ourselves. Our tables have the same roots in every file of a version."""
+    if not image.path.stat().st_size:
+        return Missing({}, {})
     with image.path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
         pages = Pages(data, image.page_size)
         try:
             wreck = Wreck(pages, roots | roots_of(pages), shapes)
             for row in wreck.rows():
                 add(row)
-            for row in wreck.strays(Pages(image.strays, image.page_size)):
+            for row in wreck.stray_rows(image.strays):
                 add(row)
         finally:
             pages.close()

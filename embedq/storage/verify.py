@@ -106,9 +106,12 @@ def _trees_of(connection: sqlite3.Connection, table: str) -> Iterator[_Tree]:
     if not key:
         raise sqlite3.DatabaseError(f"there is no table {table}")
     indexes = connection.execute(f"PRAGMA index_list({table})").fetchall()
-    # Our row numbers are INTEGER PRIMARY KEY, which needs no index; other keys do.
-    row_numbers = all(origin != "pk" for _, _, _, origin, _ in indexes)
-    yield _Tree(table, None, (), key, "1", "NOT INDEXED" if row_numbers else "")
+    # Without row numbers the table is the index of its key. It must be named: SQLite may else
+    # read a smaller index instead, and so find what the table does not have.
+    itself = [name for _, name, _, origin, _ in indexes if origin == "pk"]
+    row_numbers = not itself
+    hint = "NOT INDEXED" if row_numbers else f'INDEXED BY "{itself[0]}"'
+    yield _Tree(table, None, (), key, "1", hint)
     for _, index, _, origin, partial in indexes:
         if origin == "pk":
             continue

@@ -149,12 +149,10 @@ class Wreck:
                 continue
             yield from self._of_page(Child(number, None, None), "", used=number in known)
 
-    def strays(self, pages: Pages) -> Iterator[Row]:
+    def stray_rows(self, strays: Iterable[bytes]) -> Iterator[Row]:
         """Yield the rows of pages that are not part of the image: those of a damaged log."""
-        for number in range(1, pages.count + 1):
-            for row in self._of_page(Child(number, None, None), "", used=False, source=pages):
-                if row.whole:
-                    yield row
+        for stray in strays:
+            yield from self._of_page(Child(0, None, None), "", stray=stray)
 
     def _note_holes(self, name: str, walk: Walk) -> None:
         for hole in walk.holes:
@@ -174,10 +172,10 @@ class Wreck:
                 yield from self._of_page(Child(number, None, None), name)
 
     def _of_page(
-        self, place: Child, name: str, *, used: bool = True, source: Pages | None = None
+        self, place: Child, name: str, *, used: bool = True, stray: bytes = b""
     ) -> Iterator[Row]:
         """Yield the rows of one page; `name` is the tree it belongs to, if that is known."""
-        cells, bad = (source or self._pages).cells(place.page)
+        cells, bad = self._pages.cells(place.page, stray)
         rows: list[Row] = []
         for cell in cells:
             row = self._row(cell, name, used=used)
@@ -186,7 +184,7 @@ class Wreck:
             else:
                 rows.append(row)
         numbered = [row for row in rows if self._is_numbered(row.table)]
-        if not numbered or source is not None:
+        if not numbered or stray:
             yield from rows
             if bad and name in self._shapes:
                 self._hole(name, place)
@@ -219,7 +217,7 @@ class Wreck:
             if shape.numbered is (cell.rowid is None) or (shape.table == "meta" != name):
                 continue
             fitted = shape.fit(values)
-            if fitted is not None:
+            if fitted is not None and not _is_index_entry(shape.table, fitted):
                 return Row(shape.table, fitted, cell.whole, used)
         return None
 
@@ -233,6 +231,12 @@ def _decode(cell: Cell) -> list[Value] | None:
         return record(cell.payload, whole=cell.whole)
     except Malformed:
         return None
+
+
+def _is_index_entry(table: str, values: tuple[Value, ...]) -> bool:
+    # An entry of msg_key (queue, key, seq, and seq as the row number) looks like a dedup key,
+    # whose last value is a time.
+    return table == "dedup" and values[2] == values[3]
 
 
 def _number(row: Row) -> int:
