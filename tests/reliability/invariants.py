@@ -43,7 +43,8 @@ class Track:
     """A message in a group, as far as the history tells."""
 
     attempt: int = 0  # deliveries started that count
-    crashes: int = 0
+    crashes: int = 0  # hosts that died with it so far
+    crashed: int = 0  # how many had when the latest delivery started
     token: Token = (0, 0)  # of the latest delivery
     held: bool = False
     ending: str = ""  # the call that is to end the delivery and has no answer yet
@@ -213,6 +214,7 @@ class Checker:
         self._check_key(call, known, track, what)
         track.end()
         track.attempt, track.token, track.held = got.attempt, token, True
+        track.crashed = track.crashes
 
     def _claimed(self, queue: str, group: str) -> bool:
         """Whether a claim of the group got no answer."""
@@ -369,11 +371,11 @@ class Checker:
             high += 1
         if not low <= len(numbers) <= high:
             yield f"{what} has {len(numbers)} attempts, not {low} to {high}"
-        rows = held.deliveries.get((seq, group), ())
+        rows = held.deliveries.get((seq, group), [])
         if track.attempt and len(rows) == track.attempt and not track.may_end:
             crashes = rows[-1].crashes
-            if rows[-1].token == track.token and crashes != track.crashes:
-                yield f"{what} has {crashes} crashes, not {track.crashes}"
+            if rows[-1].token == track.token and crashes != track.crashed:
+                yield f"{what} has {crashes} crashes, not {track.crashed}"
 
     def _whole(self, held: Held, call: Call, ends: list[tuple[Track, Token]]) -> Iterator[str]:
         """A call without an answer happened wholly or not at all (I10)."""
@@ -429,9 +431,10 @@ class Checker:
         assert known.seq is not None
         place = next(iter(held.places(known.seq, known.queue, group)))
         track.state = "acked" if place == "settled" else place
-        rows = held.deliveries.get((known.seq, group), ())
+        rows = held.deliveries.get((known.seq, group), [])
         track.attempt = len(held.attempts(known.seq, group))
         if rows and place == "waiting":
             track.token = rows[-1].token
-            track.crashes = rows[-1].crashes + (rows[-1].ended is None)
+            track.crashed = rows[-1].crashes
+            track.crashes = track.crashed + (rows[-1].ended is None)
         track.end()

@@ -13,10 +13,10 @@ from embedq.clock import VirtualClock
 from embedq.errors import StaleLease
 from embedq.message import draft
 from embedq.policy import QueuePolicy
-from embedq.storage.writer import _parts
+from embedq.storage.writer import Task, _parts
 from tests.reliability.invariants import Checker
-from tests.reliability.invariants_events import Elapsed, body
-from tests.reliability.invariants_file import held_by
+from tests.reliability.invariants_events import Elapsed, Event, body
+from tests.reliability.invariants_file import read
 from tests.reliability.worker_calls import Calls, count_problems
 from tests.reliability.worker_crowd import together
 
@@ -33,9 +33,10 @@ class World:
     """One queue with a leased message, one that waits, and calls about both."""
 
     def __init__(self, path, kind):
+        self.path = path
         self.clock = VirtualClock()
         self.engine = open_engine(path, clock=self.clock, upkeep=False)
-        self.history = []
+        self.history: list[Event] = []
         self.calls = Calls(self.engine, self.history.append)
         policy, groups = QUEUES[kind]
         self.queue = self.engine.queue(kind, policy)
@@ -81,7 +82,7 @@ class World:
         checker = Checker({"pair": 1})
         for event in self.history:
             checker.feed(event)
-        held = held_by(self.engine.store.connection)
+        held = read(self.path)
         return [*checker.problems(held), *count_problems(self.engine, held)]
 
     def close(self):
@@ -140,12 +141,12 @@ def test_a_message_that_expires_while_it_is_claimed_is_dead_once(tmp_path, expir
         results = together(engine, *(reversed(calls) if expire_first else calls))
         assert results[expire_first] == []
         assert (queue.stored, queue.dead, group.waiting) == (0, 1, 0)
-        assert list(count_problems(engine, held_by(engine.store.connection))) == []
+        assert list(count_problems(engine, read(tmp_path / "q.db"))) == []
 
 
 @pytest.mark.parametrize("end", ["fail", "release"])
 def test_a_floor_that_is_saved_beside_a_settlement_leaves_nothing_behind(world, end):
-    engine, path = world.engine, world.engine.store.path
+    engine, path = world.engine, world.path
     save = SaveCounts(engine, exact=False)
     together(engine, getattr(world, end), lambda: engine.writer.run(save))
     engine.store.close(clean=False)
@@ -164,5 +165,7 @@ def test_a_task_that_stays_alone_splits_a_group(tmp_path):
     class Social(Change):
         alone = False
 
-    tasks = [kind([]) for kind in (Social, Social, Alone, Social, Alone, Alone, Social, Social)]
+    tasks: list[Task] = [
+        kind([]) for kind in (Social, Social, Alone, Social, Alone, Alone, Social, Social)
+    ]
     assert [len(part) for part in _parts(tasks)] == [2, 1, 1, 1, 1, 2]

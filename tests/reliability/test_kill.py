@@ -1,0 +1,60 @@
+"""Kill -9 at random moments: nothing confirmed is lost, nothing acked comes back (P1 to P5)."""
+
+import pytest
+
+from tests.reliability.killing import Chain, Report, chain, worker
+from tests.reliability.worker import Job
+
+pytestmark = pytest.mark.reliability
+
+#: Eight chains a mode, so that they run beside each other; 104 deaths in each mode.
+CHAINS, DEATHS = 8, 13
+
+
+@pytest.mark.parametrize("number", range(CHAINS))
+@pytest.mark.parametrize("durability", ["full", "normal"])
+def test_a_killed_host_loses_nothing_and_repeats_nothing(tmp_path, durability, number):
+    with worker() as program:
+        report = chain(
+            *(program, tmp_path / "q.db"),
+            deaths=DEATHS,
+            seed=f"{durability}-{number}",
+            durability=durability,
+        )
+    assert report.problems == []
+    assert report.deaths == DEATHS
+    assert report.confirmed >= DEATHS
+    assert report.settled > 0
+
+
+def test_a_put_that_is_confirmed_before_its_commit_is_noticed(tmp_path):
+    with worker() as program:
+        for number in range(20):
+            report: Report = chain(
+                *(program, tmp_path / f"{number}.db"),
+                deaths=3,
+                seed=f"early-{number}",
+                planted="early",
+            )
+            if any("is lost: its put was confirmed" in problem for problem in report.problems):
+                return
+    raise AssertionError("20 chains confirmed early, and nothing was missed")
+
+
+def test_a_host_that_closes_gives_back_what_was_leased(tmp_path):
+    one = Chain(tmp_path / "q.db")
+    with worker() as program:
+        for number in range(3):
+            job = Job(
+                path=str(one.path),
+                kind="mix",
+                seed=f"closing-{number}",
+                threads=3,
+                steps=150,
+                first=one.first(),
+            )
+            events, status = program.run(job)
+            assert status == 0
+            one.feed(events)
+            assert one.deaths == 0
+            assert one.check(drain=number == 2) == []
