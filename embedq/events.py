@@ -106,6 +106,11 @@ CATALOGUE: Final[Mapping[str, EventSpec]] = {
         "queue {queue!r}: {count} dead letters were put again by {by}",
         "dead letters became new messages",
     ),
+    "dropped": _spec(
+        *(INFO, "queue count"),
+        "queue {queue!r} is full: its {count} oldest messages were dropped",
+        "puts into a full queue pushed messages out (when_full is drop_oldest)",
+    ),
     "purged": _spec(
         *(INFO, "queue group what count"),
         "queue {queue!r}: {count} {what} were purged",

@@ -382,7 +382,8 @@ class DeadLetter(_Identified, frozen=True, eq=False):
     """A message that will not be delivered again: DeadLetter(origin, seq, queue, …), and `.id`.
 
     `reason` is one of lifecycle.Reason, `detail` the sentence for people, `moved_by` who or what
-    decided; `attempts` the newest LIMITS.attempts_kept of them, oldest first.
+    decided; `attempts` the newest LIMITS.attempts_kept of them, oldest first; `number` its place
+    in the order of dying.
     """
 
     queue: str
@@ -398,3 +399,4 @@ class DeadLetter(_Identified, frozen=True, eq=False):
     priority: int = 0
     ordering_key: str | None = None
     attempts: tuple[AttemptRecord, ...] = ()
+    number: int = 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from embedq.broker import redaction
 from embedq.broker.endings import Done, Ending, Rejected, Settlement
 from embedq.broker.state import GroupState
 from embedq.storage.ops import Ack, Again, Bury, Op, Start
@@ -52,7 +53,7 @@ class ById(Task):
             case Done():
                 return self._ack_waiting(now)
             case Rejected(reason, detail, error, by, outcome):
-                text = None if error is None else error.encode()
+                text = redaction.stored(error, self._engine.redact)
                 self._bury = Bury(group.id, seq, now, reason, detail, by, outcome, text)
                 return (self._bury,)
             case _:

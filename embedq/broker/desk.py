@@ -88,6 +88,7 @@ class Desk(Engine):
         session: str | None = None,
     ) -> None:
         super().__init__(store, clock=clock, limits=limits, session=session)
+        self.opened_at = self.monotonic()
         self.events.clock = self.clock
         self.events.add_source(self._counted)
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from embedq.broker import redaction
 from embedq.broker.leases import Lease
 from embedq.broker.settling import Acks, Failures, Rejections, Releases, Settle
 from embedq.broker.state import GroupState
@@ -120,7 +121,7 @@ def _tasks(engine: Engine, endings: dict[Lease, Ending]) -> list[Settle]:
             case Released():
                 released.setdefault(group, []).append(lease)
             case Failed(error, delay_s, outcome):
-                text = None if error is None else error.encode()
+                text = redaction.stored(error, engine.redact)
                 delay_ms = round(delay_s * 1000)
                 tasks.append(Failures(engine, group, [lease], outcome, text, delay_ms))
             case Rejected():
@@ -133,6 +134,6 @@ def _tasks(engine: Engine, endings: dict[Lease, Ending]) -> list[Settle]:
 def _rejection(engine: Engine, lease: Lease, ending: Rejected) -> Rejections:
     group = lease.group
     task = Rejections(engine, group, [lease], ending.reason, ending.detail, ending.by)
-    task.cause = None if ending.error is None else ending.error.encode()
+    task.cause = redaction.stored(ending.error, engine.redact)
     task.outcome = ending.outcome
     return task

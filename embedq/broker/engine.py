@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Self
 from zlib import crc32
 
-from embedq.broker import changes, moves, settling, supply
+from embedq.broker import bounds, changes, moves, redaction, settling, supply
 from embedq.broker.intake import checksum, row_of, too_large
 from embedq.broker.leases import Deadlines, Lease
 from embedq.broker.registry import Registry
@@ -111,6 +111,8 @@ class Engine(Registry):
         """
         if len(body) > self.limits.body_bytes:
             raise too_large(queue, len(body), self.limits)
+        if queue.policy.max_length is not None:
+            return bounds.put(self, queue, [Draft(body, kind)])[0].seq
         op = PutPlain(queue.id, int(self._time() * 1000), kind, [crc32(body), body], 1)
         self.writer.put(op, queue.put_applied)
         return op.first
@@ -128,6 +130,9 @@ class Engine(Registry):
         largest = max(map(len, bodies))
         if largest > self.limits.body_bytes:
             raise too_large(queue, largest, self.limits)
+        if queue.policy.max_length is not None:
+            receipts = bounds.put(self, queue, [Draft(body, kind) for body in bodies])
+            return range(receipts[0].seq, receipts[0].seq + count)
         items: list[int | bytes] = [0] * (2 * count)
         items[::2] = map(crc32, bodies)
         items[1::2] = bodies
@@ -141,6 +146,8 @@ class Engine(Registry):
         A draft with a dedup key that is known in the queue is not stored again: its receipt names
         the earlier message.
         """
+        if queue.policy.max_length is not None:
+            return bounds.put(self, queue, drafts)
         now = self.now_ms()
         rows = [row_of(draft, now) for draft in drafts]
         task = moves.PutMessages(self, queue, rows, now)
@@ -279,7 +286,7 @@ class Engine(Registry):
 
         Without attempts left it is dead-lettered. Raises StaleLease.
         """
-        text = None if error is None else error.encode()
+        text = redaction.stored(error, self.redact)
         delay_ms = round(parse_duration(delay_s, "delay") * 1000)
         task = settling.Failures(self, lease.group, [lease], outcome, text, delay_ms)
         self.writer.run(task)
@@ -290,7 +297,7 @@ class Engine(Registry):
     ) -> None:
         """Dead-letter a message now, whatever attempts are left. Raises StaleLease."""
         task = settling.Rejections(self, lease.group, [lease], Reason.REJECTED, detail, by)
-        task.cause = None if error is None else error.encode()
+        task.cause = redaction.stored(error, self.redact)
         self.writer.run(task)
         _raise_stale(task.stale)
 

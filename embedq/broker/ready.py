@@ -235,7 +235,9 @@ class ReadyIndex:
         """
         entry = self.entries.pop(seq, None)
         for stream in self.streams:
-            if seq in stream.head:
+            if stream.head and stream.head[0] == seq:
+                stream.head.popleft()
+            elif seq in stream.head:
                 stream.head.remove(seq)
         for heap in (*self.returned, self.suspects):
             if seq in heap:

@@ -6,7 +6,7 @@ Does not know: messages, leases, when something is durable.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from embedq.broker import changes, moves
 from embedq.broker.state import GroupState, QueueState
@@ -30,6 +30,8 @@ class Registry:
     def __init__(self) -> None:
         self.queues: dict[str, QueueState] = {}
         self.events = Events()
+        #: Hides secrets in texts of errors before they are stored, and in what is shown.
+        self.redact: Callable[[str], str] | None = None
 
     def _read_catalogue(self) -> None:
         queues, groups = self.store.catalogue()

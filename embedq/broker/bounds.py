@@ -1,0 +1,216 @@
+"""Queues of bounded length: puts that wait, are refused, or push the oldest messages out.
+
+Knows: how many messages a queue holds and may hold, who waits for room.
+Does not know: bodies, why messages leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from embedq.broker import moves
+from embedq.broker.intake import row_of
+from embedq.broker.state import QueueState
+from embedq.broker.waiting import Waiter
+from embedq.errors import QueueFull
+from embedq.message import Draft, Receipt
+from embedq.storage.ops import Op
+from embedq.storage.rows import Row
+
+if TYPE_CHECKING:
+    from embedq.broker.desk import Desk
+    from embedq.broker.engine import Engine
+
+
+def length(queue: QueueState) -> int:
+    """Return how many messages a queue holds that some group is not done with."""
+    if queue.policy.retain_ms is None or not queue.groups:
+        return queue.stored
+    return queue.stored - min(group.settled for group in queue.groups)
+
+
+class BoundedPut(moves.PutMessages):
+    """Store messages if there is room for all of them, or make it."""
+
+    __slots__ = ("_drop", "_needed", "_taken", "_waiter", "full", "waits")
+
+    def __init__(
+        self,
+        engine: Engine,
+        queue: QueueState,
+        rows: Sequence[Row],
+        now: int,
+        waiter: Waiter | None = None,
+    ) -> None:
+        super().__init__(engine, queue, rows, now)
+        self._waiter = waiter
+        self._taken = 0
+        self._drop: moves.Cancels | None = None
+        #: Nothing was stored: there was no room.
+        self.full = False
+        #: And there still was none when the commit was over: the waiter was enlisted.
+        self.waits = False
+
+    def _missing(self) -> int:
+        bound = self._queue.policy.max_length
+        if bound is None:
+            return 0
+        return length(self._queue) + self._queue.taken + len(self.op.rows) - bound
+
+    def prepare(self) -> Sequence[Op]:
+        """Take places, so that puts of the same commit do not count on the same ones."""
+        queue = self._queue
+        missing = self._missing()
+        self.full = self.waits = False
+        self._drop = None
+        ops: list[Op] = []
+        if missing > 0:
+            if queue.policy.when_full != "drop_oldest":
+                self.full = True
+                return ()
+            self._drop = moves.Cancels(self._engine, queue, self._oldest(missing))
+            ops += self._drop.prepare()
+        self._taken = len(self.op.rows)
+        queue.taken += self._taken
+        return [*ops, self.op]
+
+    def _oldest(self, count: int) -> list[int]:
+        """Find messages to push out: the oldest ones that nobody is working at."""
+        queue = self._queue
+        leased = {seq for group in queue.groups for seq in group.leases}
+        sole = len(queue.groups) < 2 and queue.policy.retain_ms is None  # noqa: PLR2004
+        found: list[int] = []
+        after = 0
+        while len(found) < count:
+            rows = self._engine.store.range(queue.id, after, count + len(leased))
+            if not rows:
+                break
+            after = rows[-1].seq
+            found += [
+                row.seq
+                for row in rows
+                if row.seq not in leased and (sole or self._engine.store.unsettled(row.seq))
+            ]
+        return found[:count]
+
+    def apply(self) -> None:
+        """Give the places back: the messages count by themselves now."""
+        queue = self._queue
+        if self.full:
+            if self._waiter is not None and self._missing() > 0:
+                self.waits = queue.space.enlist(self._waiter)
+            return
+        self._give_back()
+        if self._drop is not None:
+            self._drop.apply()
+            count = len(self._drop.removed)
+            self._engine.events.emit("dropped", times=count, queue=queue.name, count=count)
+        super().apply()
+
+    def undo(self) -> None:
+        """Nothing was stored."""
+        self._give_back()
+
+    def _give_back(self) -> None:
+        self._queue.taken -= self._taken
+        self._taken = 0
+
+
+class Step:
+    """One put into a bounded queue: what sync and async callers share."""
+
+    __slots__ = ("_engine", "_now", "_rows", "queue")
+
+    def __init__(self, engine: Engine, queue: QueueState, drafts: Sequence[Draft]) -> None:
+        self._engine = engine
+        self.queue = queue
+        self._now = engine.now_ms()
+        self._rows = [row_of(draft, self._now) for draft in drafts]
+        bound = queue.policy.max_length
+        if bound is not None and len(drafts) > bound:
+            raise QueueFull(
+                f"queue {queue.name!r}: {len(drafts)} messages in one put are more than "
+                f"max_length={bound}",
+                hint="put them in parts, or raise max_length",
+            )
+
+    def task(self, waiter: Waiter | None) -> BoundedPut:
+        """Return the next task."""
+        return BoundedPut(self._engine, self.queue, self._rows, self._now, waiter)
+
+    def receipts(self, task: BoundedPut) -> list[Receipt]:
+        """Return the answers to what was stored."""
+        stored = set(task.op.stored)
+        ids = self._engine.ids
+        return [Receipt(ids, seq, n not in stored) for n, seq in enumerate(task.op.seqs)]
+
+    def may_wait(self, timeout: float | None) -> bool:
+        """Whether the put waits for room."""
+        return self.queue.policy.when_full == "block" and (timeout is None or timeout > 0)
+
+    def full(self) -> QueueFull:
+        """Return the error for a queue without room."""
+        policy = self.queue.policy
+        return QueueFull(
+            f"queue {self.queue.name!r} holds {length(self.queue)} messages, "
+            f"max_length={policy.max_length}"
+        )
+
+
+def put(
+    engine: Engine, queue: QueueState, drafts: Sequence[Draft], timeout: float | None = None
+) -> list[Receipt]:
+    """Store messages in one transaction; wait up to `timeout` seconds (None: ever) for room.
+
+    Raises QueueFull: no room, and the queue does not block, or the time is over.
+    """
+    step = Step(engine, queue, drafts)
+    waiter = Waiter() if step.may_wait(timeout) else None
+    until = None if timeout is None else engine.monotonic() + timeout
+    while True:
+        task = step.task(waiter)
+        engine.writer.run(task)
+        if not task.full:
+            return step.receipts(task)
+        if waiter is None:
+            raise step.full()
+        if task.waits and not _wait(engine, queue, waiter, until):
+            waiter = None  # one more look, without waiting
+
+
+def _wait(engine: Engine, queue: QueueState, waiter: Waiter, until: float | None) -> bool:
+    try:
+        if waiter.wait(None if until is None else until - engine.monotonic()):
+            return True
+    except BaseException:
+        with engine.writer.lock:
+            if not queue.space.leave(waiter):
+                queue.space.wake()  # the room is for the next one
+        raise
+    with engine.writer.lock:
+        queue.space.leave(waiter)
+    return False
+
+
+async def aput(
+    desk: Desk,
+    queue: QueueState,
+    drafts: Sequence[Draft],
+    timeout: float | None = None,
+) -> list[Receipt]:
+    """Do the same as `put`, from a coroutine."""
+    from embedq.broker import awaiting  # noqa: PLC0415  # asyncio only where it is used
+
+    step = Step(desk, queue, drafts)
+    waiter = awaiting.LoopWaiter() if step.may_wait(timeout) else None
+    until = None if timeout is None else desk.monotonic() + timeout
+    while True:
+        task = step.task(waiter)
+        await awaiting.commit(desk.writer, task)
+        if not task.full:
+            return step.receipts(task)
+        if waiter is None:
+            raise step.full()
+        if task.waits and not await awaiting.wait_in(desk, queue.space, waiter, until):
+            waiter = None

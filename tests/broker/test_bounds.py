@@ -1,0 +1,171 @@
+"""A queue of bounded length blocks, refuses or drops, whoever puts and however many at once."""
+
+import asyncio
+import threading
+
+import pytest
+
+from embedq.broker import bounds
+from embedq.broker.desk import Desk
+from embedq.broker.host import open_engine
+from embedq.broker.state import QueueState
+from embedq.clock import VirtualClock
+from embedq.errors import QueueFull
+from embedq.message import draft
+from embedq.policy import QueuePolicy
+
+SOON = 20.0
+
+
+@pytest.fixture
+def desk():
+    with open_engine(":memory:", clock=VirtualClock(), upkeep=False) as opened:
+        yield opened
+
+
+def bounded(desk: Desk, when_full: str, most: int = 3, **more: object) -> QueueState:
+    policy = QueuePolicy(max_length=most).changed(when_full=when_full, **more)
+    return desk.queue("orders", policy)
+
+
+def test_a_full_queue_refuses(desk: Desk) -> None:
+    queue = bounded(desk, "reject")
+    for _ in range(3):
+        desk.put(queue, b"x")
+    with pytest.raises(QueueFull, match="max_length=3"):
+        desk.put(queue, b"x")
+    with pytest.raises(QueueFull):
+        desk.put_drafts(queue, [draft(b"x", priority=1)])
+    with pytest.raises(QueueFull):
+        desk.put_many(queue, [b"x"])
+    assert queue.stored == 3
+    desk.ack(*desk.claim(desk.group(queue)))
+    assert desk.put(queue, b"x") == 4
+
+
+def test_a_batch_that_never_fits_is_refused_at_once(desk: Desk) -> None:
+    queue = bounded(desk, "block")
+    with pytest.raises(QueueFull, match="in one put"):
+        desk.put_many(queue, [b"x"] * 4)
+
+
+def test_a_full_queue_drops_its_oldest_messages_that_nobody_works_at(desk: Desk) -> None:
+    queue = bounded(desk, "drop_oldest")
+    group = desk.group(queue)
+    desk.put_many(queue, [b"1", b"2", b"3"])
+    (lease,) = desk.claim(group)
+    desk.put_many(queue, [b"4", b"5"])
+    assert queue.stored == 3
+    assert [message.body for message in desk.peek(queue)] == [b"1", b"4", b"5"]
+    desk.ack(lease)
+    assert [each.message.body for each in desk.claim(group, 9)] == [b"4", b"5"]
+    assert desk.events.count("dropped", "orders") == 2
+
+
+def test_what_is_retained_does_not_count(desk: Desk) -> None:
+    queue = bounded(desk, "reject", retain_ms=1000_000)
+    group = desk.group(queue)
+    for _ in range(5):
+        desk.put_many(queue, [b"x"] * 3)
+        desk.ack(*desk.claim(group, 3))
+    assert (queue.stored, bounds.length(queue)) == (15, 0)
+    desk.put_many(queue, [b"x"] * 3)
+    desk.queue("orders", queue.policy.changed(when_full="drop_oldest"))
+    desk.put(queue, b"last")
+    assert (queue.stored, bounds.length(queue)) == (18, 3)
+    assert [each.message.body for each in desk.claim(group, 9)] == [b"x", b"x", b"last"]
+
+
+def test_a_put_waits_for_room_in_turn(desk: Desk) -> None:
+    queue = bounded(desk, "block", 1)
+    group = desk.group(queue)
+    desk.put(queue, b"0")
+    threads = []
+    for number in range(3):
+        thread = threading.Thread(target=desk.put, args=(queue, b"%d" % (number + 1)), daemon=True)
+        thread.start()
+        threads.append(thread)
+        pause = threading.Event()
+        while len(queue.space) < number + 1:
+            pause.wait(0.002)
+    seen = []
+    for number in range(4):
+        (lease,) = desk.claim(group)
+        seen.append(lease.message.body)
+        desk.ack(lease)
+        for thread in threads[number : number + 1]:
+            thread.join(SOON)
+            assert not thread.is_alive()
+    assert seen == [b"0", b"1", b"2", b"3"]
+
+
+def test_waiting_for_room_ends_with_the_timeout(desk: Desk) -> None:
+    queue = bounded(desk, "block", 1)
+    desk.put(queue, b"x")
+    for timeout in (0, 0.01):
+        with pytest.raises(QueueFull):
+            bounds.put(desk, queue, [draft(b"x")], timeout)
+        with pytest.raises(QueueFull):
+            asyncio.run(bounds.aput(desk, queue, [draft(b"x")], timeout))
+    assert not queue.space
+
+
+@pytest.mark.parametrize("how", ["cancel", "more room"])
+def test_other_ways_to_get_room(desk: Desk, how: str) -> None:
+    queue = bounded(desk, "block", 1)
+    first = desk.put(queue, b"x")
+
+    async def main() -> int:
+        put = asyncio.create_task(bounds.aput(desk, queue, [draft(b"y")]))
+        while not queue.space:  # noqa: ASYNC110  # the put says nothing before it is done
+            await asyncio.sleep(0.001)
+        if how == "more room":
+            desk.queue("orders", queue.policy.changed(max_length=2))
+        else:
+            desk.cancel(queue, first)
+        (receipt,) = await asyncio.wait_for(put, SOON)
+        return receipt.seq
+
+    assert asyncio.run(main()) == 2
+
+
+def test_a_cancelled_put_leaves_its_room_to_the_next(desk: Desk) -> None:
+    queue = bounded(desk, "block", 1)
+    group = desk.group(queue)
+
+    async def main() -> None:
+        desk.put(queue, b"x")
+        for _ in range(10):
+            first = asyncio.create_task(bounds.aput(desk, queue, [draft(b"1")]))
+            second = asyncio.create_task(bounds.aput(desk, queue, [draft(b"2")]))
+            while len(queue.space) < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+            desk.ack(*desk.claim(group))
+            first.cancel()
+            await asyncio.wait([first])
+            await asyncio.wait_for(second, SOON)
+
+    asyncio.run(main())
+    assert queue.stored == 1
+
+
+def test_a_bound_holds_when_many_put_at_once(tmp_path) -> None:
+    with open_engine(tmp_path / "q.db") as desk:
+        queue = bounded(desk, "reject", 50)
+        refused = []
+
+        def put() -> None:
+            for _ in range(25):
+                try:
+                    desk.put(queue, b"x")
+                except QueueFull:
+                    refused.append(1)
+
+        threads = [threading.Thread(target=put) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert queue.stored == 50
+        assert len(refused) == 150
+        assert queue.taken == 0
