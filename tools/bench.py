@@ -14,9 +14,8 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter, thread_time
@@ -28,7 +27,7 @@ sys.path.insert(0, str(ROOT))
 import bench_loads  # noqa: E402
 import bench_machine as machine  # noqa: E402
 import bench_plan as plan  # noqa: E402
-from bench_cells import Size  # noqa: E402
+from bench_cells import Size, computing, race  # noqa: E402
 from bench_figures import (  # noqa: E402
     Figure,
     Value,
@@ -92,16 +91,15 @@ class Run:
 
     def do_rounds(self, say: Callable[[str], object]) -> None:
         """Run every wanted cell once in each round, every other round backwards."""
-        cells = self._cells()
-        if not cells:
+        groups = self._groups()
+        if not groups:
             return
         for turn in range(self.size.rounds):
             begun = self.spent_s
             self.look_at_machine(self.size.syncs // 4)
-            for one in cells if turn % 2 == 0 else cells[::-1]:
-                with self.fresh() as folder:
-                    for name, figure in one(folder).items():
-                        self.results.setdefault(name, [None] * turn).append(figure)
+            for group in groups if turn % 2 == 0 else groups[::-1]:
+                for name, figure in self.race(group).items():
+                    self.results.setdefault(name, [None] * turn).append(figure)
             self.rounds = turn + 1
             say(f"round {self.rounds} of {self.size.rounds}: {self.spent_s - begun:.0f} s")
             each = self.spent_s - begun
@@ -109,19 +107,28 @@ class Run:
                 say("no time for more rounds")
                 break
 
-    def _cells(self) -> list[Callable[[Path], dict[str, Figure]]]:
+    def _groups(self) -> list[dict[str, plan.Opener]]:
         size = self.size
-        cells: list[Callable[[Path], dict[str, Figure]]] = [
-            partial(_named, name=name, size=size) for name in plan.wanted_cells(self.keys)
-        ]
+        groups = plan.wanted(self.keys)
         if "backlog" in self.keys:
-            for names, messages in ((plan.NEAR, size.near), (plan.FAR, size.far)):
-                template = self.folder / f"template-{messages}.db"
-                bench_loads.build(template, messages)
-                cells.append(
-                    partial(plan.backlog_figures, size=size, template=template, names=names)
-                )
-        return cells
+            templates = {}
+            for messages in (size.near, size.far):
+                templates[messages] = self.folder / f"template-{messages}.db"
+                bench_loads.build(templates[messages], messages)
+            groups.append(plan.backlogs(templates, size))
+        return groups
+
+    def race(self, group: dict[str, plan.Opener]) -> dict[str, Figure]:
+        """Run the cells of a group in turns, each on a fresh database."""
+        size, busy = self.size, plan.is_busy(group)
+        with ExitStack() as stack:
+            cells = []
+            for opener in group.values():
+                cell = opener(stack.enter_context(self.fresh()), size)
+                stack.callback(cell.close)
+                cells.append(cell)
+            with computing(wanted=busy):
+                return race(cells, size.busy_slot_s if busy else size.slot_s, size.slices)
 
     # --------------------------------------------------------------- after the rounds
 
@@ -224,10 +231,6 @@ class Run:
         return json.dumps(whole, indent=1) + "\n"
 
 
-def _named(folder: Path, name: str, size: Size) -> dict[str, Figure]:
-    return {name: plan.CELLS[name](folder, size)}
-
-
 def _huge_values(found: bench_loads.Probe, how: str, claims: int) -> list[Value]:
     grown = found["peak_mb"] - found["base_mb"]
     return [
@@ -272,18 +275,15 @@ def planted(seconds: float) -> Iterator[None]:
 
 def self_test(folder: Path, size: Size, rounds: int = 5) -> tuple[float, float]:
     """Return the ratio of put NORMAL to sqlite3, as it is and with 200 µs planted in each put."""
-    plain, slowed = [], []
+    plain: list[float] = []
+    slowed: list[float] = []
+    group = plan.wanted(["put-normal"])[0]
     for _ in range(rounds):
-        rate = {}
-        for name, cell in (
-            ("raw", plan.CELLS["sqlite3 put NORMAL"]),
-            ("plain", plan.CELLS["put NORMAL"]),
-            ("slowed", plan.CELLS["put NORMAL"]),
-        ):
-            with machine.scratch(folder) as fresh, planted(PLANTED_S * (name == "slowed")):
-                rate[name] = cell(fresh, size).rate
-        plain.append(rate["plain"] / rate["raw"])
-        slowed.append(rate["slowed"] / rate["raw"])
+        for seconds, found in ((0.0, plain), (PLANTED_S, slowed)):
+            run = Run(size, [], folder, QUICK_BUDGET_S)
+            with planted(seconds):
+                rates = run.race(group)
+            found.append(rates["put NORMAL"].rate / rates["sqlite3 put NORMAL"].rate)
     return median(plain), median(slowed)
 
 

@@ -11,20 +11,19 @@ import shutil
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter, process_time, sleep
+from time import perf_counter, sleep
 from typing import TypedDict, cast
 
-from bench_cells import BODY, MANY, SMALL, Ours, Size
-from bench_figures import Figure, percentile
+from bench_figures import percentile
 from bench_machine import flush, forget
+from bench_sides import BODY, LOT, SMALL, Ours
 from embedq.broker.host import open_engine
 from embedq.storage.connection import Durability
 
 PROBE = Path(__file__).resolve().parent / "bench_probe.py"
-_LOT = 1_000
-_ROUNDS_BEFORE = 3
 _PUTS_AT_ONCE = 20
 _BYTES_PER_S = 5_000_000
 _BEHIND = 10
@@ -40,48 +39,24 @@ def build(path: Path, messages: int, limit_s: float = 3600.0) -> tuple[int, floa
     engine = open_engine(path, durability="normal")
     queue = engine.queue("orders")
     engine.group(queue)
-    bodies = [SMALL] * _LOT
+    bodies = [SMALL] * LOT
     begun = perf_counter()
     put = 0
     while put < messages and perf_counter() - begun < limit_s:
         engine.put_many(queue, bodies[: messages - put])
-        put += min(_LOT, messages - put)
+        put += min(LOT, messages - put)
     taken = perf_counter() - begun
     engine.close()
     flush(path)
     return put, taken
 
 
-def at_backlog(folder: Path, size: Size, template: Path) -> tuple[Figure, Figure]:
-    """Time puts, and claims with acks, on a copy of a backlog whose length stays as it is."""
-    path = folder / "queue.db"
+def copy(template: Path, folder: Path) -> None:
+    """Copy a backlog to where `Ours` looks for its database."""
     # With its lock file, which says that it was closed well: else it would be verified meanwhile.
     for part in template.parent.glob(f"{template.name}*"):
-        shutil.copy(part, folder / part.name.replace(template.name, path.name))
-    flush(path)
-    puts = claims = put_s = put_cpu = claim_s = claim_cpu = 0.0
-    with Ours(path, "normal") as ours:
-        for turn in range(10_000_000):
-            begun, cpu = perf_counter(), process_time()
-            for _ in range(MANY):
-                ours.engine.put(ours.queue, SMALL)
-            halfway, half_cpu = perf_counter(), process_time()
-            ours.take()
-            end, end_cpu = perf_counter(), process_time()
-            if turn < _ROUNDS_BEFORE:  # the first claims load the ready index
-                continue
-            puts += MANY
-            claims += MANY
-            put_s += halfway - begun
-            put_cpu += half_cpu - cpu
-            claim_s += end - halfway
-            claim_cpu += end_cpu - half_cpu
-            if put_s + claim_s >= 2 * size.slot_s:
-                break
-    return (
-        Figure(puts / put_s, put_cpu / puts * 1e6),
-        Figure(claims / claim_s, claim_cpu / claims * 1e6),
-    )
+        shutil.copy(part, folder / part.name.replace(template.name, "queue.db"))
+    flush(folder / "queue.db")
 
 
 # ------------------------------------------------------------------- five million messages
@@ -130,7 +105,7 @@ class Paced:
 
 def paced(folder: Path, durability: Durability, seconds: float) -> Paced:
     """Put 20 messages at a time, 5 MB a second, while another thread claims and acks behind."""
-    with Ours(folder / "queue.db", durability) as ours:
+    with closing(Ours(folder, durability)) as ours:
         engine, queue, group, store = ours.engine, ours.queue, ours.group, ours.store
         waiting = threading.Semaphore(0)
         over = False

@@ -6,15 +6,21 @@ Does not know: how a cell works inside, rounds, printing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from bench_cells import Size, claim, put, put_together, raw
-from bench_figures import Figure, Row
-from bench_loads import at_backlog
+from bench_cells import Backlog, Cell, Crowd, Single, Size
+from bench_figures import Row
+from bench_loads import copy
+from bench_sides import MANY, SMALL, Ours, Raw
+from embedq.storage.connection import Durability
 
-Cell = Callable[[Path, Size], Figure]
+#: Opens a cell's database in an empty folder.
+Opener = Callable[[Path, Size], Cell]
+
+#: What ends the names of cells that run beside a thread that computes.
+BESIDE = ", busy"
 
 #: Of the time the bench may take: when rounds end, and how long five million may be built.
 ROUNDS_SHARE = 0.6
@@ -24,6 +30,7 @@ FULL = Size(
     rounds=7,
     slot_s=0.8,
     busy_slot_s=0.8,
+    slices=8,
     filled=20_000,
     near=1_000,
     far=1_000_000,
@@ -36,6 +43,7 @@ QUICK = Size(
     rounds=2,
     slot_s=0.05,
     busy_slot_s=0.1,
+    slices=2,
     filled=2_000,
     near=1_000,
     far=20_000,
@@ -45,38 +53,71 @@ QUICK = Size(
     syncs=50,
 )
 
-#: Cells, each beside the one it is compared with: neighbours in time have the same disk.
-CELLS: dict[str, Cell] = {
-    "sqlite3 put FULL": partial(raw, verb="put", durability="full"),
-    "put FULL": partial(put, durability="full"),
-    "put ×16 threads FULL": partial(put_together, durability="full"),
-    "sqlite3 put NORMAL": partial(raw, verb="put", durability="normal"),
-    "put NORMAL": partial(put, durability="normal"),
-    "sqlite3 put ×100 FULL": partial(raw, verb="put_many", durability="full"),
-    "put ×100 FULL": partial(put, durability="full", many=True),
-    "sqlite3 put ×100 NORMAL": partial(raw, verb="put_many", durability="normal"),
-    "put ×100 NORMAL": partial(put, durability="normal", many=True),
-    "sqlite3 insert + delete FULL": partial(raw, verb="turn_over", durability="full"),
-    "claim + ack FULL": partial(claim, durability="full"),
-    "claim + ack, retained FULL": partial(claim, durability="full", retain=True),
-    "sqlite3 insert + delete NORMAL": partial(raw, verb="turn_over", durability="normal"),
-    "claim + ack NORMAL": partial(claim, durability="normal"),
-    "claim + ack, retained NORMAL": partial(claim, durability="normal", retain=True),
-    "sqlite3 put in 3 statements NORMAL": partial(raw, verb="put_in_three", durability="normal"),
-    "sqlite3 put FULL, busy": partial(raw, verb="put", durability="full", busy=True),
-    "put FULL, busy": partial(put, durability="full", busy=True),
-    "sqlite3 put NORMAL, busy": partial(raw, verb="put", durability="normal", busy=True),
-    "sqlite3 put in 3 statements NORMAL, busy": partial(
-        raw, verb="put_in_three", durability="normal", busy=True
-    ),
-    "put NORMAL, busy": partial(put, durability="normal", busy=True),
-    "sqlite3 put ×100 NORMAL, busy": partial(raw, verb="put_many", durability="normal", busy=True),
-    "put ×100 NORMAL, busy": partial(put, durability="normal", many=True, busy=True),
-    "sqlite3 insert + delete NORMAL, busy": partial(
-        raw, verb="turn_over", durability="normal", busy=True
-    ),
-    "claim + ack NORMAL, busy": partial(claim, durability="normal", busy=True),
-}
+
+def _raw(name: str, verb: str, durability: Durability, *, busy: bool = False) -> Opener:
+    def opener(folder: Path, size: Size) -> Cell:
+        side = Raw(folder, durability)
+        side.fill(size.filled)
+        each = 1 if verb in {"put", "put_in_three"} else MANY
+        return Single(name, side, verb, each, busy=busy)
+
+    return opener
+
+
+def _ours(
+    name: str, verb: str, durability: Durability, *, retain: bool = False, busy: bool = False
+) -> Opener:
+    def opener(folder: Path, size: Size) -> Cell:
+        side = Ours(folder, durability, retain=retain)
+        side.fill(size.filled)
+        return Single(name, side, verb, 1 if verb == "put" else MANY, busy=busy)
+
+    return opener
+
+
+def _crowd(name: str, durability: Durability) -> Opener:
+    def opener(folder: Path, size: Size) -> Cell:
+        side = Ours(folder, durability)
+        side.fill(size.filled)
+        return Crowd(name, side)
+
+    return opener
+
+
+def _groups() -> Iterator[dict[str, Opener]]:
+    """Go through the cells that are compared with each other, alone and beside a thread."""
+    for busy in (False, True):
+        end = BESIDE if busy else ""
+        for mode in ("FULL", "NORMAL"):
+            durability: Durability = "full" if mode == "FULL" else "normal"
+            raw = partial(_raw, durability=durability, busy=busy)
+            ours = partial(_ours, durability=durability, busy=busy)
+            verbs: list[list[tuple[Callable[..., Opener], str, str]]] = [
+                [(raw, "sqlite3 put", "put"), (ours, "put", "put")],
+                [(raw, "sqlite3 put ×100", "put_many"), (ours, "put ×100", "put_many")],
+                [
+                    (raw, "sqlite3 insert + delete", "turn_over"),
+                    (ours, "claim + ack", "turn_over"),
+                ],
+            ]
+            if mode == "NORMAL":
+                verbs[0].append((raw, "sqlite3 put in 3 statements", "put_in_three"))
+            if not busy:
+                retained = partial(ours, retain=True)
+                verbs[2].append((retained, "claim + ack, retained", "turn_over"))
+            for group in verbs:
+                found = {}
+                for make, title, verb in group:
+                    name = f"{title} {mode}{end}"
+                    found[name] = make(name, verb)
+                if mode == "FULL" and not busy and "put FULL" in found:
+                    name = "put ×16 threads FULL"
+                    found[name] = _crowd(name, durability)
+                yield found
+
+
+#: Groups of cells that are run in turns, by name: what is compared has the same disk.
+GROUPS: tuple[dict[str, Opener], ...] = tuple(_groups())
 
 #: Cells on a backlog: one run measures both.
 NEAR = ("put, short backlog", "claim + ack, short backlog")
@@ -119,7 +160,7 @@ ROWS = (
 
 #: Beside a thread that computes: title, cell alone, cell beside it.
 BUSY = tuple(
-    (title, cell, f"{cell}, busy")
+    (title, cell, cell + BESIDE)
     for title, cell in (
         ("sqlite3, one row, three statements", "sqlite3 put in 3 statements NORMAL"),
         ("sqlite3, one row, autocommit", "sqlite3 put NORMAL"),
@@ -137,8 +178,8 @@ BUSY = tuple(
 KEYS = (*dict.fromkeys(row.key for row in ROWS), "busy", "huge", "paced")
 
 
-def wanted_cells(keys: Iterable[str]) -> list[str]:
-    """Return the cells that some rows need, in the order they are to be run."""
+def wanted(keys: Iterable[str]) -> list[dict[str, Opener]]:
+    """Return the groups of cells that some rows need."""
     names: set[str] = set()
     for row in ROWS:
         if row.key in keys:
@@ -146,11 +187,25 @@ def wanted_cells(keys: Iterable[str]) -> list[str]:
     if "busy" in keys:
         for _, alone, busy in BUSY:
             names |= {alone, busy}
-    return [name for name in CELLS if name in names]
+    chosen = [
+        {name: opener for name, opener in group.items() if name in names} for group in GROUPS
+    ]
+    return [group for group in chosen if group]
 
 
-def backlog_figures(
-    folder: Path, size: Size, template: Path, names: tuple[str, str]
-) -> dict[str, Figure]:
-    """Measure a copy of a backlog; return its two figures by name."""
-    return dict(zip(names, at_backlog(folder, size, template), strict=True))
+def is_busy(group: dict[str, Opener]) -> bool:
+    """Whether a group's cells run beside a thread that computes."""
+    return any(name.endswith(BESIDE) for name in group)
+
+
+def backlogs(templates: Mapping[int, Path], size: Size) -> dict[str, Opener]:
+    """Return the group of the two backlogs, given the databases to copy."""
+
+    def opener(folder: Path, _: Size, *, messages: int, names: tuple[str, str]) -> Cell:
+        copy(templates[messages], folder)
+        return Backlog(names, Ours(folder, "normal"), SMALL)
+
+    return {
+        "short backlog": partial(opener, messages=size.near, names=NEAR),
+        "long backlog": partial(opener, messages=size.far, names=FAR),
+    }

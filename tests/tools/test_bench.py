@@ -9,7 +9,9 @@ import re
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from time import perf_counter
 
@@ -136,18 +138,21 @@ def test_commits_are_counted_in_transactions_and_in_autocommit(tmp_path: Path) -
         db.execute("ROLLBACK")
         return db.execute("SELECT 1").fetchone()
 
-    assert bench_cells.commits_of(db, operation, each=4) == 0.5
-    assert bench_cells.commits_of(db, lambda: None, each=4) is None
+    with bench_cells.counting(db) as commits:
+        operation()
+        operation()
+    operation()
+    assert commits.count == 4
     db.close()
 
 
 def test_a_cell_ends_early_when_nothing_is_left_to_do() -> None:
     left = iter(range(3))
-    found = bench_cells.timed(lambda: next(left, None), 10, 60, finish=lambda: None)
-    assert found.rate > 0
-    assert found.max_ms is not None
+    watch = bench_cells.Stopwatch()
+    assert not watch.run(lambda: next(left, None), seconds=60)
+    assert len(watch.taken) == 3
     with pytest.raises(RuntimeError, match="make the slot longer"):
-        bench_cells.timed(lambda: None, 10, 60, finish=lambda: None)
+        bench_cells.Stopwatch().figure(1)
 
 
 def test_what_is_put_off_is_paid_before_the_clock_stops() -> None:
@@ -156,16 +161,46 @@ def test_what_is_put_off_is_paid_before_the_clock_stops() -> None:
         while perf_counter() < until:
             pass
 
-    left = iter(range(3))
-    found = bench_cells.timed(lambda: next(left, None), 1, 60, finish=pay)
-    assert found.rate <= 3 / 0.05
+    watch = bench_cells.Stopwatch()
+    watch.repeat(lambda: None, 3)
+    watch.pay(pay)
+    found = watch.figure(each=10)
+    assert found.rate <= 10 * 3 / 0.05
+    assert found.max_ms is not None
+    assert found.max_ms < 50
 
 
 def test_sixteen_threads_are_counted_together() -> None:
-    calls: list[int] = []
-    found, times = bench_cells.together(lambda: calls.append(1), 0.01, lambda: None)
-    assert times == len(calls) >= bench_cells.THREADS
-    assert found.rate > 0
+    calls = count()
+    watch = bench_cells.Stopwatch()
+    bench_cells.together(lambda: next(calls), 0.01, watch)
+    assert len(watch.taken) == next(calls) >= bench_cells.THREADS
+    assert watch.seconds >= 0.01
+
+
+def test_cells_take_turns_and_pay_before_they_end() -> None:
+    order: list[str] = []
+
+    class Turns:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def begin(self) -> None:
+            order.append(f"begin {self.name}")
+
+        def run_for(self, seconds: float) -> None:
+            assert seconds == 2.0
+            order.append(self.name)
+
+        def end(self) -> dict[str, Figure]:
+            return {self.name: Figure(1.0, 1.0)}
+
+        def close(self) -> None:
+            raise AssertionError("whoever opens a cell closes it")
+
+    found = bench_cells.race([Turns("a"), Turns("b")], seconds=4.0, slices=2)
+    assert order == ["begin a", "begin b", "a", "b", "b", "a"]
+    assert list(found) == ["a", "b"]
 
 
 def test_the_folder_for_databases_is_gone_afterwards(tmp_path: Path) -> None:
@@ -178,17 +213,29 @@ def test_the_folder_for_databases_is_gone_afterwards(tmp_path: Path) -> None:
 # --- the plan ------------------------------------------------------------------------------------
 
 
+def names_of(groups: Iterable[Iterable[str]]) -> set[str]:
+    return {name for group in groups for name in group}
+
+
 def test_every_row_names_cells_that_exist() -> None:
-    known = {*bench_plan.CELLS, *bench_plan.NEAR, *bench_plan.FAR}
-    named = {cell for row in bench_plan.ROWS for cell in (row.cell, row.against)}
-    named |= {cell for _, alone, busy in bench_plan.BUSY for cell in (alone, busy)}
-    assert named == known
+    known = names_of(bench_plan.GROUPS) | {*bench_plan.NEAR, *bench_plan.FAR}
+    named = names_of((row.cell, row.against) for row in bench_plan.ROWS)
+    named |= names_of((alone, busy) for _, alone, busy in bench_plan.BUSY)
+    assert named <= known
+
+
+def test_what_is_compared_is_run_in_turns() -> None:
+    groups = [*map(set, bench_plan.GROUPS), {*bench_plan.NEAR, *bench_plan.FAR}]
+    for row in bench_plan.ROWS:
+        assert any({row.cell, row.against} <= group for group in groups), row.title
 
 
 def test_only_the_cells_of_the_wanted_rows_are_run() -> None:
-    assert bench_plan.wanted_cells(["put-full"]) == ["sqlite3 put FULL", "put FULL"]
-    assert bench_plan.wanted_cells(["backlog"]) == []
-    assert bench_plan.wanted_cells(bench_plan.KEYS) == list(bench_plan.CELLS)
+    wanted = bench_plan.wanted(["put-full"])
+    assert [list(group) for group in wanted] == [["sqlite3 put FULL", "put FULL"]]
+    assert bench_plan.wanted(["backlog"]) == []
+    assert any(map(bench_plan.is_busy, bench_plan.wanted(["busy"])))
+    assert not any(map(bench_plan.is_busy, wanted))
 
 
 def test_rounds_go_forth_and_back_and_end_when_time_is_over(
@@ -196,16 +243,12 @@ def test_rounds_go_forth_and_back_and_end_when_time_is_over(
 ) -> None:
     order: list[str] = []
 
-    def cell(name: str) -> object:
-        def run(folder: Path) -> dict[str, Figure]:
-            assert list(folder.glob("*.db")) == []
-            (folder / "a.db").touch()
-            order.append(name)
-            return {name: Figure(1.0, 1.0)}
+    def measure(_: object, group: dict[str, object]) -> dict[str, Figure]:
+        order.extend(group)
+        return {name: Figure(1.0, 1.0) for name in group}
 
-        return run
-
-    monkeypatch.setattr(bench.Run, "_cells", lambda _: [cell("a"), cell("b")])
+    monkeypatch.setattr(bench.Run, "_groups", lambda _: [{"a": None}, {"b": None}])
+    monkeypatch.setattr(bench.Run, "race", measure)
     size = replace(bench_plan.QUICK, rounds=3)
     run = bench.Run(size, ["put-full"], tmp_path, budget_s=60)
     run.do_rounds(lambda _: None)
@@ -245,7 +288,8 @@ def test_a_quick_run_measures_every_row(tmp_path: Path) -> None:
     for row in bench_plan.ROWS:
         assert f"| {row.title} " in tables[0]
     found = json.loads(saved.read_text())
-    assert set(found["cells"]) == {*bench_plan.CELLS, *bench_plan.NEAR, *bench_plan.FAR}
+    expected = names_of(bench_plan.wanted(bench_plan.KEYS))
+    assert set(found["cells"]) == expected | {*bench_plan.NEAR, *bench_plan.FAR}
     assert all(figure["rate"] > 0 for figures in found["cells"].values() for figure in figures)
     assert {value["key"] for value in found["values"]} == {"huge", "paced"}
     assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
