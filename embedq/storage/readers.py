@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 
 from embedq.storage.connection import open_reader
@@ -58,8 +59,13 @@ class Readers:
     def close(self) -> None:
         """Close what is idle now, and the others as they come back."""
         self._closed = True
-        while self._idle:
-            self._idle.pop().close()
+        self.drop_idle()
+
+    def drop_idle(self) -> None:
+        """Close the connections that nobody uses; new ones are opened when needed."""
+        with suppress(IndexError):
+            while True:
+                self._idle.pop().close()
 
     def forked_in_child(self) -> None:
         """Leave the parent's connections alone for ever."""

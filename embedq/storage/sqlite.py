@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from embedq.clock import Clock, SystemClock
@@ -19,16 +19,15 @@ from embedq.ids import new_store_key
 from embedq.limits import LIMITS, Limits
 from embedq.storage import schema, statements as sql
 from embedq.storage.apply import Applier, Catalogue
-from embedq.storage.backup import BackupReport, Lock, backup
 from embedq.storage.connection import Durability, meaning, open_writer
 from embedq.storage.fork import immortalise, on_fork
+from embedq.storage.maintenance import Maintenance
 from embedq.storage.ops import Ack, Op, PutPlain, PutRows, Save
 from embedq.storage.ownership import OwnerLock, Previous
-from embedq.storage.placement import Placement, check_still_there, prepare
-from embedq.storage.questions import Questions
+from embedq.storage.placement import Placement, prepare
 from embedq.storage.readers import Readers
 from embedq.storage.space import DiskSpace
-from embedq.storage.wal import WalHealth, WriteAheadLog
+from embedq.storage.wal import WriteAheadLog
 
 #: Seqs are reserved on disk in blocks, so that a single put writes one row and nothing else.
 SEQ_BLOCK = 10_000
@@ -83,7 +82,7 @@ def open_store(
         raise
 
 
-class SqliteStore(Questions):
+class SqliteStore(Maintenance):
     """Implements the store port on one database file. See `embedq.storage.port.Store`."""
 
     def __init__(
@@ -105,6 +104,8 @@ class SqliteStore(Questions):
         self._execute = connection.execute
         self._readers = Readers(self.path)
         self._wal = WriteAheadLog(connection, limits.checkpoint_pages, clock)
+        self._wal_limit = limits.wal_limit_bytes
+        self._page_bytes: int = connection.execute("PRAGMA page_size").fetchone()[0]
         self._stopped: StorageError | None = None
         self._commits = 0
         self._open()
@@ -298,80 +299,6 @@ class SqliteStore(Questions):
         """Never touch the parent's connections: closing one could remove a WAL in use."""
         immortalise(self.connection)
         self._readers.forked_in_child()
-
-    # -------------------------------------------------------------------- maintenance
-
-    def after_commit(self) -> None:
-        """Checkpoint when enough has been written. See the port."""
-        if self._wal.is_due():
-            self.checkpoint()
-
-    def checkpoint(self) -> bool:
-        """Move the log into the database file. Needs the lock. Returns whether all of it went."""
-        if self._stopped is not None:
-            return False
-        try:
-            return self._wal.checkpoint()
-        except sqlite3.Error as error:
-            what = meaning(error, self.path)
-            if isinstance(what, StoreFull):
-                self.space.refresh()
-                self.space.drop_ballast()
-                return False
-            if not isinstance(what, StoreBusy):
-                self.stop(what)
-            return False
-
-    def rest(self, pages: int) -> None:
-        """See the port."""
-        if self._stopped is not None:
-            return
-        if self._wal.written:
-            self.checkpoint()
-        try:
-            free: int = self._execute("PRAGMA freelist_count").fetchone()[0]
-            if free:
-                # execute() would free one page: the module steps such a statement only once.
-                self.connection.executescript(f"PRAGMA incremental_vacuum({pages})")
-                self._wal.written += min(free, pages)
-        except sqlite3.Error as error:
-            self._fail(error, ())
-
-    @property
-    def wal(self) -> WalHealth:
-        """What is known of the write-ahead log."""
-        return self._wal.health
-
-    def look_around(self) -> None:
-        """See the port: stop if the file, or the lock file, was removed or replaced."""
-        if self._stopped is not None:
-            return
-        self.space.refresh()
-        try:
-            check_still_there(self.placement)
-            self._owner.confirm()
-        except StorageError as error:
-            self.stop(error)
-
-    def backup(
-        self,
-        lock: Lock,
-        target: str | os.PathLike[str],
-        *,
-        settle: Callable[[], object],
-        overwrite: bool = False,
-        progress: Callable[[int, int], object] | None = None,
-    ) -> BackupReport:
-        """See the port."""
-        if self._stopped is not None:
-            raise self._stopped
-        return backup(
-            *(self.connection, lock, target),
-            overwrite=overwrite,
-            progress=progress,
-            settle=settle,
-            clock=self._clock,
-        )
 
     def close(self, *, clean: bool) -> None:
         """See the port. The lock is given back last."""

@@ -11,7 +11,7 @@ ones, so a log that is rewound and overwritten is the fastest log.
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from embedq.clock import Clock
@@ -22,11 +22,17 @@ _BURST_S: Final = 0.05
 
 @dataclass(slots=True)
 class WalHealth:
-    """What is known of the log: `pages` in it, `blocked` checkpoints in a row, the last error."""
+    """What is known of the log: `pages` in it and `blocked` checkpoints in a row.
+
+    `oversize`: a reader has kept it from being rewound until it passed its limit; `readers` are
+    the pids of other processes that read the database then.
+    """
 
     pages: int = 0
     blocked: int = 0
     checkpoints: int = 0
+    oversize: bool = False
+    readers: list[int] = field(default_factory=list)
 
 
 class WriteAheadLog:
