@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 
 import msgspec
 
@@ -287,19 +288,19 @@ class Applier:
             if row.name == op.name:
                 self._execute(sql.QUEUE_SET, (text, retained, row.id))
                 row.policy = policy
-                op.row = row
                 break
         else:
             id_ = self._execute(sql.QUEUE_ADD, (op.name, text, retained, 0)).lastrowid
             assert id_ is not None  # noqa: S101  # an INSERT has a rowid
-            op.row = QueueRow(id_, op.name, policy, False, 0, 0, 0)
-            self.catalogue.queues[id_] = op.row
+            row = QueueRow(id_, op.name, policy, False, 0, 0, 0)
+            self.catalogue.queues[id_] = row
+        op.row = replace(row)  # the caller's own: ours must follow the file alone
         self.catalogue.changed()
 
     def _declare_group(self, op: DeclareGroup) -> None:
         for row in self.catalogue.groups.values():
             if (row.queue, row.name) == (op.queue, op.name):
-                op.row = row
+                op.row = replace(row)
                 return
         settled = 0
         if op.floor:
@@ -307,8 +308,8 @@ class Applier:
             settled = self._execute(sql.TALLY_FLOOR, below).fetchone()[0]
         id_ = self._execute(sql.GROUP_ADD, (op.queue, op.name, op.floor, settled)).lastrowid
         assert id_ is not None  # noqa: S101  # an INSERT has a rowid
-        op.row = GroupRow(id_, op.queue, op.name, op.floor, settled)
-        self.catalogue.groups[id_] = op.row
+        self.catalogue.groups[id_] = row = GroupRow(id_, op.queue, op.name, op.floor, settled)
+        op.row = replace(row)
         self.catalogue.changed()
 
     def _remove_group(self, op: RemoveGroup) -> None:
@@ -352,8 +353,11 @@ class Applier:
             op.reached = closed
             if outcome >= FINAL:
                 over.append(seq)
-        if over:
-            op.removed = self._delete_settled(over)
+        for size, part in sql.in_chunks(over):
+            gone = self._execute(sql.delete_retired(size), [op.cutoff, *part]).rowcount
+            if gone:
+                self._execute(sql.delete_left_deliveries(size), part)
+            op.removed += gone
 
     def _forget(self, op: Forget) -> None:
         op.removed = self._execute(sql.DEDUP_FORGET, (op.now, op.limit)).rowcount

@@ -201,10 +201,22 @@ def _(op: ops.Retire, state: State) -> None:
         if any(row.ended is not None and row.ended >= op.cutoff for row in rows):
             break
         for row in rows:
-            if is_final(row) and not state.unsettled(row.seq):
+            if is_final(row) and _is_over(state, row.seq, op.cutoff):
                 state.remove(row.seq)
                 op.removed += 1
         op.reached = number
+
+
+def _is_over(state: State, seq: int, cutoff: int) -> bool:
+    """Whether every group has settled a message, and long enough ago.
+
+    A settlement from before the queue retained has no number; it keeps nothing, as it would
+    never be looked at.
+    """
+    if state.unsettled(seq):
+        return False
+    settled = [row for row in state.deliveries.get(seq, ()) if is_final(row) and row.closed]
+    return all(row.ended is not None and row.ended < cutoff for row in settled)
 
 
 def _closing_numbers(state: State, op: ops.Retire) -> list[int]:

@@ -277,8 +277,9 @@ class Retire(Op):
 
     `cutoff` is a time: the first closing that ended then or later stops it. Looks at `limit`
     deliveries in closing order, and at all that one commit closed or at none of them; a message
-    that another group still waits for stays (its own closing there comes later). Out: `removed`
-    messages, `reached`: the closing number looked at last (None: nothing more to do).
+    stays that another group still waits for, or has settled at `cutoff` or later (its closing
+    there comes again). Out: `removed` messages, `reached`: the closing number looked at last
+    (None: nothing more to do).
     """
 
     group: int

@@ -133,6 +133,16 @@ def delete_settled(size: int) -> str:
 
 
 @cache
+def delete_retired(size: int) -> str:
+    """Delete those that every group has settled before a time: ?1 the time, then seqs."""
+    return (
+        f"DELETE FROM msg WHERE seq IN ({_in(size, 2)}) AND NOT {_UNSETTLED} "
+        "AND NOT EXISTS (SELECT 1 FROM delivery d WHERE d.seq=msg.seq AND d.outcome>=10 "
+        "AND d.closed IS NOT NULL AND d.ended>=?1)"
+    )
+
+
+@cache
 def delete_left_deliveries(size: int) -> str:
     """Delete the deliveries of those of the messages that are gone."""
     return (

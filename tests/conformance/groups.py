@@ -42,6 +42,32 @@ class Groups(Theme):
         assert (second.id, second.paused, second.policy.max_attempts) == (first.id, True, 7)
         assert self.queues_of(scene)["orders"].policy == QueuePolicy(max_attempts=7)
 
+    def test_rows_that_were_answered_may_be_changed_by_the_caller(self, scene: Scenario) -> None:
+        for _ in range(2):  # when they are made, and when they are there
+            declared = scene.do(DeclareQueue("orders", QueuePolicy())).row
+            assert declared is not None
+            member = scene.do(DeclareGroup(declared.id, "default", 0)).row
+            assert member is not None
+            (seq,) = scene.put(declared.id)
+            declared.paused, declared.policy = True, QueuePolicy(retain_ms=5)
+            member.floor = 99
+            assert scene.store.unsettled(seq) == [member.id]
+            assert not self.queues_of(scene)["orders"].paused
+            assert scene.start_and_ack(member.id, seq) == 1
+
+    def test_an_answered_row_does_not_change_with_what_follows(self, scene: Scenario) -> None:
+        declared = scene.do(DeclareQueue("orders", QueuePolicy())).row
+        assert declared is not None
+        member = scene.do(DeclareGroup(declared.id, "default", 0)).row
+        assert member is not None
+        scene.commit(
+            DeclareQueue("orders", QueuePolicy(max_attempts=9)),
+            Pause(declared.id, paused=True),
+            Save([(declared.id, 1, 2, 3)], [(member.id, 4, 5)], exact=False),
+        )
+        assert (declared.policy, declared.paused, declared.stored) == (QueuePolicy(), False, 0)
+        assert (member.floor, member.settled) == (0, 0)
+
     def test_names_that_differ_in_case_are_different_queues(self, scene: Scenario) -> None:
         assert scene.queue("orders") != scene.queue("Orders")
 

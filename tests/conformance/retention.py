@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from embedq.lifecycle import Outcome, Reason
 from embedq.policy import QueuePolicy
 from embedq.storage.ops import Ack, Bury, DeclareQueue, Retire
@@ -169,6 +171,47 @@ class Retention(Theme):
         scene.start_and_ack(audit, seq)
         assert self.retire(scene, group, EVERYTHING, first.reached).removed == 0
         assert self.retire(scene, audit, EVERYTHING).removed == 1
+
+    @pytest.mark.parametrize("first", [0, 1])
+    @pytest.mark.parametrize("buried", [False, True])
+    def test_a_message_stays_until_the_youngest_settlement_is_old_enough(
+        self, scene: Scenario, first: int, *, buried: bool
+    ) -> None:
+        queue, *groups = scene.queue_and_groups(retain_ms=1_000)
+        (seq,) = scene.put(queue)
+        old, young = groups[first], groups[1 - first]
+        scene.start_and_ack(old, seq, now=ENDED)
+        if buried:
+            scene.bury(young, seq, now=ENDED + 10)
+        else:
+            scene.start_and_ack(young, seq, now=ENDED + 10)
+        passed = self.retire(scene, old, ENDED + 10)
+        assert (passed.removed, scene.seqs(queue)) == (0, [seq])
+        assert passed.reached is not None
+        assert self.retire(scene, young, ENDED + 10).reached is None
+        assert self.retire(scene, old, ENDED + 11, passed.reached).reached is None
+        assert self.retire(scene, young, ENDED + 11).removed == 1
+        assert (scene.seqs(queue), scene.store.deliveries(seq)) == ([], [])
+
+    def test_of_a_commit_only_what_every_group_settled_long_ago_retires(
+        self, scene: Scenario
+    ) -> None:
+        queue, group, audit = scene.queue_and_groups(retain_ms=1_000)
+        seqs = scene.put(queue, 6)
+        scene.start_and_ack(group, *seqs)
+        scene.start_and_ack(audit, *seqs[::2], now=ENDED + 5)
+        scene.start_and_ack(audit, *seqs[1::2], now=ENDED + 9)
+        assert self.retire(scene, group, ENDED + 6).removed == 3
+        assert scene.seqs(queue) == seqs[1::2]
+        assert [len(scene.store.deliveries(seq)) for seq in seqs] == [0, 2] * 3
+
+    def test_a_settlement_from_before_the_retention_keeps_nothing(self, scene: Scenario) -> None:
+        queue, group, audit = scene.queue_and_groups()
+        (seq,) = scene.put(queue)
+        scene.start_and_ack(group, seq, now=ENDED + 99)
+        scene.commit(DeclareQueue("orders", QueuePolicy(retain_ms=5)))
+        scene.start_and_ack(audit, seq, now=ENDED)
+        assert self.retire(scene, audit, ENDED + 1).removed == 1
 
     def test_dead_messages_retire_but_their_letters_stay(self, scene: Scenario) -> None:
         queue, group = scene.queue_and_group(retain_ms=1_000)

@@ -5,9 +5,8 @@ import pytest
 import tests.conformance.assertions  # noqa: F401  # before what it names
 from embedq.clock import SystemClock, VirtualClock
 from embedq.errors import InvalidOption, StoreClosed, StoreFull
-from embedq.policy import QueuePolicy
 from embedq.storage.memory import MemoryStore
-from embedq.storage.ops import Ack, DeclareGroup, DeclareQueue, Op, Start
+from embedq.storage.ops import Ack, Op, Start
 from embedq.storage.port import Store
 from tests.conformance.scenario import Scenario, Theme, plain
 from tests.conformance.store_suite import THEMES, StoreSuite
@@ -93,16 +92,6 @@ class TestOnlyInMemory(Theme):
         groups[0].floor = queues[0].stored = 99
         assert (len(found[0]), len(found[1])) == (1, 2)
         assert scene.store.catalogue()[1][0].floor == 0
-
-    def test_rows_that_were_answered_may_be_changed_by_the_caller(self, scene: Scenario) -> None:
-        declared = scene.do(DeclareQueue("orders", QueuePolicy())).row
-        assert declared is not None
-        member = scene.do(DeclareGroup(declared.id, "default", 0)).row
-        assert member is not None
-        (seq,) = scene.put(declared.id)
-        declared.paused, member.floor = True, 99
-        assert scene.store.unsettled(seq) == [member.id]
-        assert not scene.store.catalogue()[0][0].paused
 
 
 def test_the_key_of_a_store_can_be_chosen() -> None:
