@@ -13,7 +13,6 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -172,11 +171,11 @@ def _order_of(log: memoryview, size: int) -> str:
 
 def checksum(data: bytes | memoryview, seed: Checksum, order: str) -> Checksum:
     """Return the checksum of a log's format, going on from `seed`."""
-    words: Sequence[int] = _words(data, order)
+    words = _words(data, order)
     first, second = seed
-    for place in range(0, len(words), 2):
-        first = (first + words[place] + second) & _WORD
-        second = (second + words[place + 1] + first) & _WORD
+    for left, right in zip(words[::2], words[1::2], strict=True):
+        first = (first + left + second) & _WORD
+        second = (second + right + first) & _WORD
     return first, second
 
 

@@ -276,7 +276,7 @@ def gaps(holes: Iterable[Range], spans: Iterable[Range], end: int) -> list[Range
     for hole in sorted(
         (hole.first or 1, end if hole.last is None else hole.last) for hole in holes
     ):
-        first, last = max(hole[0], reached + 1), hole[1]
+        first, last = max(hole[0], reached + 1), min(hole[1], end)
         while at < len(covered) and covered[at][1] < first:
             at += 1
         look = at

@@ -165,7 +165,7 @@ def contents_of(connection):
 
 
 def build(folder: Path, *, page_size=4096, messages=1500, seed=1, log=False) -> Sample:
-    """Make a sample in a folder. With `log` the last third of the work is only in the WAL."""
+    """Make a sample in a folder. With `log` the last part of the work is only in the WAL."""
     path = folder / f"sample-{page_size}-{messages}-{seed}-{log}.db"
     rng = random.Random(seed)
     connection = open_writer(str(path), durability="normal", page_size=page_size, busy_timeout_s=1)
@@ -199,7 +199,7 @@ def sample(page_size=4096, *, log=False) -> Sample:
 def change_in_log(connection, rng, messages):
     """Put and ack in many transactions, which stay in the log."""
     ever = {}
-    for seq in range(messages * 2, messages * 2 + 300):
+    for seq in range(messages * 2, messages * 2 + 120):
         ever[seq] = put(connection, rng, seq, size=200)
         if seq % 3 == 0:
             connection.execute("DELETE FROM msg WHERE seq=?", (seq - messages * 2 + 20,))

@@ -457,7 +457,7 @@ def frame_start(number):
     return HEADER_BYTES + number * (FRAME_BYTES + 4096)
 
 
-@settings(phases=PHASES, max_examples=25)
+@settings(phases=PHASES, max_examples=20)
 @given(
     st.lists(st.tuples(st.integers(0, 600), st.integers(0, 4119)), min_size=1, max_size=6),
     st.booleans(),
