@@ -305,7 +305,7 @@ class Events:
         It runs on the hub's thread, after the fact, one event at a time; what it raises is
         logged. Returns what ends it. Raises InvalidOption for an unknown or merely counted event.
         """
-        _check(name, listener)
+        check_listener(name, listener)
         row: _Row = (listener, queue)
         names = [name] if name != "*" else [known for known in CATALOGUE if CATALOGUE[known].level]
         with self._lock:
@@ -367,7 +367,8 @@ class Events:
             thread.join(timeout)
 
 
-def _check(name: str, listener: object) -> None:
+def check_listener(name: str, listener: object) -> None:
+    """Raise InvalidOption for an event nobody can listen to, or what is no listener."""
     if name != "*" and name not in CATALOGUE:
         raise InvalidOption(
             f"there is no event {shown(name)}",

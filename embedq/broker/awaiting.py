@@ -14,7 +14,7 @@ from collections import deque
 from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakKeyDictionary
 
-from embedq.broker import supply
+from embedq.broker import handover, supply
 from embedq.broker.waiting import Waiter, Waiters
 from embedq.storage.writer import Task, Writer
 
@@ -142,6 +142,7 @@ async def exchange(step: Round, timeout: float | None) -> Exchanged:
     until = None if timeout is None else desk.monotonic() + timeout
     waiting = waiter
     while True:
+        step.check()
         leases = await _go(step, waiting)
         if leases:
             return Exchanged(leases, step.stale)
@@ -164,10 +165,10 @@ async def _go(step: Round, waiter: LoopWaiter | None) -> list[Lease]:
         step.committed()
         claim = step.claim
         if claim.leases and claim.messages is None:
-            return await _elsewhere(desk.with_messages, claim)
-        good, bad = desk.check_messages(claim)
+            return await _elsewhere(handover.with_messages, desk, claim)
+        good, bad = handover.check_messages(desk, claim)
         for lease, message in bad:
-            await _elsewhere(desk.turn_away, lease, message)
+            await _elsewhere(handover.turn_away, desk, lease, message)
         return good
     except BaseException:
         desk.abandon(step.group, step.claim)

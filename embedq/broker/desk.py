@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from embedq.broker import byid, moves, supply
+from embedq.broker import byid, handover, moves, supply
 from embedq.broker.endings import DONE, Ending, Settlement, Together
 from embedq.broker.engine import Engine
 from embedq.broker.leases import Lease
 from embedq.broker.state import GroupState
 from embedq.broker.waiting import Waiter
 from embedq.clock import Clock
-from embedq.errors import UnknownMessage
+from embedq.errors import GroupNotFound, UnknownMessage
 from embedq.events import Counts
 from embedq.limits import LIMITS, Limits
 from embedq.storage.port import Store
@@ -57,6 +57,12 @@ class Round:
         self.settlement: Settlement | None = Settlement(desk, pairs) if pairs else None
         self.stale: list[Lease] = []
 
+    def check(self) -> None:
+        """Raise GroupNotFound if the group was removed."""
+        group = self.group
+        if group not in group.queue.groups:
+            raise GroupNotFound(f"group {group.name!r} of queue {group.queue.name!r} was removed")
+
     def task(self, waiter: Waiter | None) -> Task:
         """Return the next task: the first one settles, too."""
         claim = moves.Claim(
@@ -89,6 +95,7 @@ class Desk(Engine):
     ) -> None:
         super().__init__(store, clock=clock, limits=limits, session=session)
         self.opened_at = self.monotonic()
+        self._was_clean = store.clean
         self.events.clock = self.clock
         self.events.add_source(self._counted)
 
@@ -183,6 +190,7 @@ class Desk(Engine):
         while True:
             if waiter is not None and waiter.cancelled:
                 return self._settle_only(step, waiter)
+            step.check()
             leases = self._go(step, waiting)
             if leases:
                 break
@@ -212,7 +220,7 @@ class Desk(Engine):
         try:
             self.writer.run(task)
             step.committed()
-            return self.with_messages(step.claim)
+            return handover.with_messages(self, step.claim)
         except BaseException:
             self.abandon(step.group, step.claim)
             if waiter is not None:
@@ -294,6 +302,18 @@ class Desk(Engine):
 
     # ------------------------------------------------------------------------------ end
 
+    @property
+    def path(self) -> str:
+        """Where the database is."""
+        return str(getattr(self.store, "path", ":memory:"))
+
+    def announce(self) -> None:
+        """Tell that the host is open, and if its last one did not close the file."""
+        epoch = self.store.epoch
+        self.events.emit("started", path=self.path, epoch=epoch)
+        if not self._was_clean and epoch > 1:
+            self.events.emit("unclean_start", path=self.path, epoch=epoch)
+
     def close(self, *, release: bool = True) -> None:
         """Close the engine; those who wait get StoreClosed. Safe to call twice."""
         closing = not self._closed
@@ -304,4 +324,5 @@ class Desk(Engine):
             for queue in self.queues.values():
                 queue.space.wake_all()
         if closing:
+            self.events.emit("stopped", path=self.path)
             self.events.close()

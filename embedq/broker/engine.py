@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from typing import Self
 from zlib import crc32
 
-from embedq.broker import bounds, changes, moves, redaction, settling, supply
-from embedq.broker.intake import checksum, row_of, too_large
+from embedq.broker import bounds, changes, handover, moves, redaction, settling, supply
+from embedq.broker.intake import row_of, too_large
 from embedq.broker.leases import Deadlines, Lease
 from embedq.broker.registry import Registry
 from embedq.broker.state import GroupState, QueueState
@@ -37,9 +37,6 @@ from embedq.storage.ops import Bury, OpenSession, PutPlain
 from embedq.storage.port import Store
 from embedq.storage.rows import Stored
 from embedq.storage.writer import Writer
-
-#: Bytes of a body from which on a queue's bodies are read outside the lock.
-_LARGE = 64 * 1024
 
 
 class Engine(Registry):
@@ -177,7 +174,7 @@ class Engine(Registry):
             task = moves.Claim(self, group, most, seconds, session or self.session)
             try:
                 self.writer.run(task)
-                leases = self.with_messages(task)
+                leases = handover.with_messages(self, task)
             except BaseException:
                 self.abandon(group, task)
                 raise
@@ -187,57 +184,6 @@ class Engine(Registry):
                 supply.feed(self, group, task.hungry, most)
             elif not task.found:
                 return []
-
-    def with_messages(self, claim: moves.Claim) -> list[Lease]:
-        """Check the messages of new leases; settle those that cannot be delivered."""
-        good, bad = self.check_messages(claim)
-        for lease, message in bad:
-            self.turn_away(lease, message)
-        return good
-
-    def check_messages(
-        self, claim: moves.Claim
-    ) -> tuple[list[Lease], list[tuple[Lease, Stored | None]]]:
-        """Give leases their messages; return them, and those that must not be delivered."""
-        leases = claim.leases
-        if not leases:
-            return leases, []
-        messages = claim.messages
-        if messages is None:
-            messages = self.store.messages([lease.seq for lease in leases])
-        found = {message[0]: message for message in messages}
-        now = self.now_ms()
-        good = []
-        bad = []
-        for lease in leases:
-            message = found.get(lease.seq)
-            if message is None:
-                bad.append(lease)
-                continue
-            lease.message = message
-            body, headers = message.body, message.headers
-            crc = crc32(body) if headers is None else crc32(body, crc32(headers))
-            expires = message.expires
-            if crc != message.crc or (expires is not None and expires <= now):
-                bad.append(lease)
-            else:
-                good.append(lease)
-        if max([len(message[11]) for message in messages], default=0) > _LARGE:
-            leases[0].group.queue.large = True
-        return good, [(lease, found.get(lease.seq)) for lease in bad]
-
-    def turn_away(self, lease: Lease, message: Stored | None) -> None:
-        """Settle a delivery that must not reach a consumer."""
-        if message is None:
-            self.writer.run(settling.Drops(self, lease.group, [lease]))  # cancelled meanwhile
-        elif message.crc != checksum(message.headers, message.body):
-            tell(self, "corrupt", lease.group, lease.seq)
-            self._bury(lease, Reason.CORRUPT, "the stored checksum does not match the body")
-        else:
-            self._bury(lease, Reason.EXPIRED, f"expired at {message.expires} ms")
-
-    def _bury(self, lease: Lease, reason: Reason, detail: str) -> None:
-        self.writer.run(settling.Rejections(self, lease.group, [lease], reason, detail, "host"))
 
     def abandon(self, group: GroupState, claim: moves.Claim) -> None:
         """The claim's caller was interrupted: nobody will ever settle what it got."""

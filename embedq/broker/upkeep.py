@@ -47,6 +47,7 @@ class Upkeep:
         self._seen = (-1, -1)
         #: What the last failed chore said; chores are tried again in the next round.
         self.trouble: Exception | None = None
+        self._told: str | None = None
         #: Checks the file in small steps, where nobody knows what the disk has kept.
         self.verifier: Verifier | None = None
 
@@ -134,6 +135,24 @@ class Upkeep:
             self.wake_due,
         ):
             self._attempt(chore)
+        self._tell_trouble()
+
+    def _tell_trouble(self) -> None:
+        """Emit what changed: puts are refused, accepted again, or nothing is stored any more."""
+        engine = self._engine
+        stopped = engine.store.stopped
+        trouble = stopped or self.trouble
+        code = getattr(trouble, "code", None)
+        if code == self._told:
+            return
+        path = str(getattr(engine.store, "path", ":memory:"))
+        if code == "store_full":
+            engine.events.emit("store_full", path=path, detail=str(trouble))
+        elif stopped is not None:
+            engine.events.emit("store_failed", path=path, detail=str(stopped))
+        elif self._told == "store_full":
+            engine.events.emit("store_recovered", path=path)
+        self._told = code
 
     def _attempt(self, chore: Callable[[], object]) -> None:
         try:
@@ -147,7 +166,11 @@ class Upkeep:
             self.trouble = error
 
     def _look_at_disk(self) -> None:
-        self._engine.store.look_around()
+        store = self._engine.store
+        store.look_around()
+        space = getattr(store, "space", None)  # a store in memory has none
+        if space is not None:
+            space.check()
 
     def _expire(self) -> None:
         engine = self._engine

@@ -1,0 +1,89 @@
+"""Removing a consumer group: its claims end, and what only it waited for leaves.
+
+Knows: that leases end, that memory and counts follow.
+Does not know: who asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from embedq.broker.ready import ReadyIndex
+from embedq.broker.state import GroupState
+from embedq.storage.ops import Collect, Op, RemoveGroup
+from embedq.storage.writer import Task
+
+if TYPE_CHECKING:
+    from embedq.broker.desk import Desk
+
+#: Seqs looked through in one commit.
+STRETCH: Final = 5_000
+
+
+class Remove(Task):
+    """Forget a group."""
+
+    __slots__ = ("_group",)
+
+    def __init__(self, group: GroupState) -> None:
+        super().__init__(64)
+        self._group = group
+
+    def prepare(self) -> Sequence[Op]:
+        """Return the operation, unless somebody else was quicker."""
+        return (RemoveGroup(self._group.id),) if self._group in self._group.queue.groups else ()
+
+    def apply(self) -> None:
+        """Take it out of its queue; its leases count no more."""
+        group = self._group
+        if group in group.queue.groups:
+            group.queue.groups.remove(group)
+        group.leases = {}
+        _forget(group.index, group.queue.last)
+        group.waiters.wake_all()
+
+
+def _forget(index: ReadyIndex, last: int) -> None:
+    """Have nothing to give from now on, and nothing to look for in the store."""
+    index.reset(last)
+    for stream in index.streams:
+        stream.live = True
+    index.delayed.complete = index.retries.complete = True
+
+
+class CollectStretch(Task):
+    """Remove the messages of a stretch that every group left has settled."""
+
+    __slots__ = ("_group", "_op")
+
+    def __init__(self, group: GroupState, after: int, upto: int) -> None:
+        super().__init__(64)
+        self._group = group
+        self._op = Collect(group.queue.id, after, upto)
+
+    def prepare(self) -> Sequence[Op]:
+        """Return the operation."""
+        return (self._op,)
+
+    def apply(self) -> None:
+        """Count."""
+        if self._op.removed:
+            self._group.queue.removed(self._op.removed)
+
+
+def remove_group(desk: Desk, group: GroupState) -> None:
+    """Forget a group; then remove, in parts, what only it waited for."""
+    queue = group.queue
+    with desk.writer.lock:
+        desk.writer.settle()
+        upto = queue.last
+    desk.writer.run(Remove(group))
+    if queue.policy.retain_ms is not None or not queue.groups:
+        return
+    first = desk.store.range(queue.id, 0, 1)
+    after = first[0].seq - 1 if first else upto
+    while after < upto:
+        until = min(after + STRETCH, upto)
+        desk.writer.run(CollectStretch(group, after, until))
+        after = until
