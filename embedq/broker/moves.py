@@ -114,10 +114,15 @@ class Claim(Task):
         if group.queue.paused:
             return ()
         now = engine.now_ms()
-        self.hungry = group.index.hungry(self._most, now)
+        most = self._most
+        if group.alone or group.index.suspects:
+            most = group.room_beside_suspects(most)
+            if not most:
+                return ()
+        self.hungry = group.index.hungry(most, now)
         if self.hungry is not None:
             return ()
-        fresh, others, self._order = group.index.take(self._most, now)
+        fresh, others, self._order = group.index.take(most, now)
         if others:
             others = self._without_exhausted(others, now)
         self.found = bool(fresh or others or self._buries)
@@ -182,13 +187,25 @@ class Claim(Task):
             self._engine.buried(group, bury, entry.key)
         start = self._start
         if start is None:
-            if self._waiter is not None and not self.found and self.hungry is None:
+            if self._may_look_again():
+                self.found = True
+            elif self._waiter is not None and not self.found and self.hungry is None:
                 self.waits = group.waiters.enlist(self._waiter)
                 if self.waits:
                     self._engine.upkeep.expect(group.index.next_due())
             return
         group.delivered += len(self.leases)
         self._engine.deadlines.add(self.leases[0].deadline, self.leases)
+
+    def _may_look_again(self) -> bool:
+        """Whether a suspect ended in this very commit, so that the next one may run."""
+        group = self._group
+        return (
+            not self.found
+            and group.suspect_may_run
+            and not group.queue.paused
+            and not group.leases
+        )
 
     @property
     def messages(self) -> list[Stored] | None:

@@ -84,6 +84,8 @@ class Acks(Settle):
                 group.suspect_ended()
             if lease.key is not None:
                 self._engine.key_settled(group, lease.key, lease.seq)
+        if group.index.suspects:
+            group.waiters.wake()  # one may have waited for the last of the others to end
 
 
 class Failures(Settle):

@@ -84,6 +84,7 @@ class GroupState:
 
     __slots__ = (
         "acked",
+        "alone",
         "delivered",
         "floor",
         "id",
@@ -109,6 +110,7 @@ class GroupState:
         self.waiters = Waiters()
         #: Attempts of a message that does not say, where a consumer has its own bound.
         self.most: int | None = None
+        self.alone = False  # a suspect is out beside which nothing else may run
         self.delivered = 0  # since the host opened
         self.acked = 0
         #: Held by the one who loads, so that others wait for the chunk instead of reading it too.
@@ -158,17 +160,56 @@ class GroupState:
         self.leases.pop(lease.seq, None)
         if lease.is_suspect:
             self.suspect_ended()
+        elif self.index.suspects:
+            self.waiters.wake()  # one may have waited for the last of the others to end
 
     def suspect_ended(self) -> None:
         """Let the next message run that may have ended its host."""
         self.index.suspect_out = False
-        if self.waiters:
+        if self.alone:
+            self.alone = False
+            self.waiters.wake_all()
+        elif self.waiters:
             self.waiters.wake()
+
+    def room_beside_suspects(self, most: int) -> int:
+        """Return how many of `most` messages may be taken now, given the suspects (P5).
+
+        A suspect that one more crash would end runs alone in its group: so what is dead for its
+        crashes has been alone at the last of them, and no killer takes a neighbour with it.
+        """
+        if self.alone:
+            if self.leases:
+                return 0
+            self.alone = False
+        if not self.suspect_may_run:
+            return most
+        if not self._has_last_chance(self.index.suspects[0]):
+            return most
+        if self.leases:
+            return 0
+        self.alone = True
+        return 1
+
+    @property
+    def suspect_may_run(self) -> bool:
+        """Whether it is the turn of a suspect."""
+        index = self.index
+        return bool(index.suspects) and not index.suspect_out
+
+    def _has_last_chance(self, seq: int) -> bool:
+        """Whether one more crash would be its end. One that is at its end is not run at all."""
+        entry = self.index.entries[seq]
+        most = self.max_attempts if entry.max_attempts is None else entry.max_attempts
+        crashes_left = (self.queue.policy.max_crashes or entry.crashes + 2) - entry.crashes
+        attempts_left = (most or entry.attempt + 2) - entry.attempt
+        return min(crashes_left, attempts_left) == 1
 
     def rebuild(self, open_deliveries: dict[int, int]) -> None:
         """Start again from what the store has; leases it does not know are gone."""
         known = self.leases
         self.leases = {}
+        self.alone = False
         self.index.reset(self.floor)
         for seq, lease in known.items():
             if open_deliveries.get(seq) == lease.counter:

@@ -6,8 +6,8 @@ import threading
 import time
 
 import pytest
-from embedq.broker.delivery import Delivery
 
+from embedq.broker.delivery import Delivery
 from embedq.errors import Reject
 from embedq.lifecycle import Outcome, Reason
 from embedq.policy import QueuePolicy, RetryPolicy
