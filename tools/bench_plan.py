@@ -23,7 +23,7 @@ Opener = Callable[[Path, Size], Cell]
 BESIDE = ", busy"
 
 #: Of the time the bench may take: when rounds end, and how long five million may be built.
-ROUNDS_SHARE = 0.6
+ROUNDS_SHARE = 0.55
 BUILD_SHARE = 0.2
 
 FULL = Size(
