@@ -1,8 +1,11 @@
 """embedq: a durable message queue inside a Python process.
 
 Knows: what is public, and the version.
-Does not know: how anything works; importing this loads neither sqlite3 nor zmq nor asyncio.
+Does not know: how anything works; importing this loads neither sqlite3 nor zmq nor asyncio. What
+needs them (Broker, Queue, Delivery, Batch) is loaded when it is first named.
 """
+
+from typing import TYPE_CHECKING
 
 from embedq.errors import (
     DeliveryError,
@@ -44,12 +47,21 @@ from embedq.limits import LIMITS, Limits
 from embedq.message import AttemptRecord, DeadLetter, ErrorInfo, Message, Receipt
 from embedq.policy import QueuePolicy, RetryPolicy
 
+if TYPE_CHECKING:
+    from embedq.app.broker import Broker
+    from embedq.app.queue import Queue
+    from embedq.broker.delivery import Delivery
+    from embedq.workers.batches import Batch
+
 __version__ = "0.1.0"
 
 __all__ = [
     "LIMITS",
     "AttemptRecord",
+    "Batch",
+    "Broker",
     "DeadLetter",
+    "Delivery",
     "DeliveryError",
     "DeliveryOutcome",
     "DuplicateConsumer",
@@ -68,6 +80,7 @@ __all__ = [
     "NetworkFilesystem",
     "NotAnEmbedqFile",
     "NotRunning",
+    "Queue",
     "QueueError",
     "QueueFull",
     "QueueNotFound",
@@ -92,3 +105,27 @@ __all__ = [
     "UsageError",
     "__version__",
 ]
+
+_LATER = {
+    "Batch": "embedq.workers.batches",
+    "Broker": "embedq.app.broker",
+    "Delivery": "embedq.broker.delivery",
+    "Queue": "embedq.app.queue",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load what is loaded when it is first named (PEP 562)."""
+    module = _LATER.get(name)
+    if module is None:
+        raise AttributeError(f"module 'embedq' has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415  # not needed by those who do not get here
+
+    found: object = getattr(import_module(module), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    """List the public names, those not loaded yet, too."""
+    return sorted(__all__)

@@ -16,6 +16,7 @@ import msgspec
 from embedq.broker.purge import Progress
 from embedq.broker.redaction import hider, redacted
 from embedq.broker.state import QueueState
+from embedq.broker.twins import twin
 from embedq.clock import parse_duration
 from embedq.errors import InvalidOption, UnknownMessage, shown
 from embedq.lifecycle import Reason
@@ -190,6 +191,11 @@ class DeadLetters:
             "purged", queue=self._queue.name, group=group, what="dead letters", count=removed
         )
         return removed
+
+    alist = twin(list)  # noqa: A003  # the method, on purpose
+    ashow = twin(show)
+    aredrive = twin(redrive)
+    apurge = twin(purge)
 
     # -------------------------------------------------------------------------- choosing
 

@@ -1,0 +1,388 @@
+"""The broker of an application: queues, consumers and the host of one database file.
+
+Knows: when the file is opened and closed, what is declared before that, who listens.
+Does not know: how messages are stored, delivered or run.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
+
+from embedq.app import settings as setting
+from embedq.app.opening import declare, open_desk
+from embedq.app.options import QueueOptions, policy_changes
+from embedq.app.queue import Queue
+from embedq.broker.redaction import Redact
+from embedq.broker.stats import BrokerStats, of_broker
+from embedq.broker.twins import twin
+from embedq.clock import Clock, parse_duration
+from embedq.errors import ForkedBroker, InvalidOption, NotRunning, UsageError
+from embedq.events import Listener, check_listener
+from embedq.limits import LIMITS, Limits
+from embedq.names import check_queue_name
+from embedq.policy import Duration, RetryPolicy
+from embedq.workers.spec import Consumers, ConsumerSpec
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from embedq.broker.desk import Desk
+    from embedq.broker.state import QueueState
+    from embedq.workers.crews import ConsumerRunner
+    from embedq.workers.drain import Report
+    from embedq.workers.signals import Signals
+
+T = TypeVar("T")
+_Heard = tuple[str, Listener, str | None]
+
+
+class Broker:
+    """A durable message queue on a database file. Creating one is cheap: it opens nothing.
+
+    The first call that needs the file makes this process its host. Consumers run between `start`
+    and `stop`: inside `with broker:`, `async with broker:`, `broker.run()` or the ASGI lifespan.
+
+    Settings come from the argument, else EMBEDQ_PATH, EMBEDQ_DURABILITY, EMBEDQ_ROLE,
+    EMBEDQ_GRACE, else [tool.embedq] in the nearest pyproject.toml. `path` ":memory:" keeps
+    nothing. `grace`: how long handlers may take to finish when the broker stops. `redact`: hides
+    secrets in texts of errors before they are stored, and in what dead letters show.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        durability: setting.Durability | None = None,
+        role: setting.Role | None = None,
+        grace: Duration | None = None,
+        redact: Redact | None = None,
+        clock: Clock | None = None,
+        limits: Limits = LIMITS,
+    ) -> None:
+        given = {"path": path, "durability": durability, "role": role, "grace": grace}
+        self._given = setting.check(given)
+        if redact is not None and not callable(redact):
+            raise InvalidOption("redact= is a function from str to str", argument="redact")
+        self._redact = redact
+        self._clock = clock
+        self._limits = limits
+        self._lock = threading.RLock()
+        self._settings: setting.Settings | None = None
+        self._declared: dict[str, dict[str, object]] = {}
+        self._states: dict[str, QueueState] = {}
+        self._consumers = Consumers()
+        self._heard: dict[int, _Heard] = {}
+        self._leave: dict[int, Callable[[], None]] = {}
+        self._desk: Desk | None = None
+        self._runner: ConsumerRunner | None = None
+        self._signals: Signals | None = None
+        self._stopped = False
+        self._pid = os.getpid()
+
+    # -------------------------------------------------------------------------- declaring
+
+    @property
+    def settings(self) -> setting.Settings:
+        """What the broker runs with, and where each value comes from."""
+        if self._settings is None:
+            self._settings = setting.resolve(self._given)
+        return self._settings
+
+    @overload
+    def queue(
+        self,
+        name: str,
+        type: type[T],
+        *,
+        retry: RetryPolicy | None = None,
+        **options: Unpack[QueueOptions],
+    ) -> Queue[T]: ...
+    @overload
+    def queue(
+        self,
+        name: str,
+        type: object = None,
+        *,
+        retry: RetryPolicy | None = None,
+        **options: Unpack[QueueOptions],
+    ) -> Queue[Any]: ...
+    def queue(
+        self,
+        name: str,
+        type: object = None,
+        *,
+        retry: RetryPolicy | None = None,
+        **options: Unpack[QueueOptions],
+    ) -> Queue[Any]:
+        """Declare a queue; it is created when the file is opened, or now if it is open.
+
+        `type`: what bodies are decoded to. `retry`: the policy of failures. Options: max_attempts
+        (None: endless), max_crashes, lease, retain (how long settled messages are kept),
+        dedup_window, max_length with when_full ("block", "reject" or "drop_oldest"). What is said
+        is stored with the queue and replaces what was stored (an event tells); what is not said
+        stays as it is.
+
+        Raises InvalidName, InvalidOption.
+        """
+        check_queue_name(name)
+        changes = policy_changes(retry, options)
+        with self._lock:
+            self._declared.setdefault(name, {}).update(changes)
+            desk = self._desk
+            if desk is not None:
+                self._states[name] = declare(desk, name, changes)
+        return Queue(self, name, type, retry)
+
+    def add_consumer(self, spec: ConsumerSpec) -> None:
+        """Register a consumer; it starts at once if the others run. See Queue.consumer."""
+        with self._lock:
+            self._consumers.add(spec)
+            runner = self._runner
+        if runner is not None:
+            runner.add(spec)
+
+    @overload
+    def on(self, event: str, /, *, queue: str | None = None) -> Callable[[Listener], Listener]: ...
+    @overload
+    def on(
+        self, event: str, listener: Listener, /, *, queue: str | None = None
+    ) -> Callable[[], None]: ...
+    def on(
+        self, event: str, listener: Listener | None = None, /, *, queue: str | None = None
+    ) -> Callable[[Listener], Listener] | Callable[[], None]:
+        """Call `listener(notice)` after each event of that name ("*": all; docs/events.md).
+
+        It runs on a thread of the broker's; what it raises is logged. Returns a function that
+        ends it; without a listener a decorator. Raises InvalidOption for an unknown event.
+        """
+        if listener is None:
+
+            def decorate(function: Listener) -> Listener:
+                self._listen(event, function, queue)
+                return function
+
+            return decorate
+        return self._listen(event, listener, queue)
+
+    def _listen(self, event: str, listener: Listener, queue: str | None) -> Callable[[], None]:
+        check_listener(event, listener)
+        with self._lock:
+            number = max(self._heard, default=0) + 1
+            self._heard[number] = (event, listener, queue)
+            if self._desk is not None:
+                self._leave[number] = self._desk.events.on(event, listener, queue=queue)
+
+        def off() -> None:
+            with self._lock:
+                self._heard.pop(number, None)
+                leave = self._leave.pop(number, None)
+            if leave is not None:
+                leave()
+
+        return off
+
+    # ---------------------------------------------------------------------------- opening
+
+    @property
+    def desk(self) -> Desk:
+        """The open broker room; opens the file if need be. Raises NotRunning once stopped."""
+        desk = self._desk
+        return self._open() if desk is None else desk
+
+    @property
+    def running(self) -> bool:
+        """Whether consumers run."""
+        return self._runner is not None
+
+    def state_of(self, name: str) -> tuple[Desk, QueueState]:
+        """Return the desk and a queue in it. Raises NotRunning, and why the file cannot open."""
+        desk = self._desk
+        if desk is None:
+            desk = self._open()
+        state = self._states.get(name)
+        if state is None:
+            with self._lock:
+                state = self._states[name] = declare(desk, name, self._declared.get(name, {}))
+        return desk, state
+
+    async def astate_of(self, name: str) -> tuple[Desk, QueueState]:
+        """Do the same as `state_of`, from a coroutine."""
+        if self._desk is not None and name in self._states:
+            return self._desk, self._states[name]
+        import asyncio  # noqa: PLC0415  # loaded already, by those who use coroutines
+
+        return await asyncio.to_thread(self.state_of, name)
+
+    def _open(self, *, again: bool = False) -> Desk:
+        with self._lock:
+            if os.getpid() != self._pid:
+                raise ForkedBroker("this broker belongs to the parent process")
+            if self._desk is not None:
+                return self._desk
+            if self._stopped and not again:
+                raise NotRunning(f"{self!r} was stopped")
+            desk = open_desk(self.settings, self._clock, self._limits)
+            try:
+                desk.redact = self._redact
+                for number, (event, listener, queue) in self._heard.items():
+                    self._leave[number] = desk.events.on(event, listener, queue=queue)
+                desk.announce()
+                for name, changes in self._declared.items():
+                    self._states[name] = declare(desk, name, changes)
+            except BaseException:
+                desk.close()
+                raise
+            self._desk = desk
+            self._stopped = False
+            _open_brokers.add(self)
+            return desk
+
+    def _close(self) -> None:
+        with self._lock:
+            desk = self._desk
+            self._desk = None
+            self._states = {}
+            self._leave = {}
+            self._stopped = True
+            _open_brokers.discard(self)
+        if desk is not None:
+            desk.close()
+
+    def close_at_exit(self) -> None:
+        """Close a file that was opened by its first use and never closed."""
+        if os.getpid() == self._pid:
+            self._close()
+
+    # ---------------------------------------------------------------------------- running
+
+    def start(self) -> None:
+        """Open the file and start the consumers, in the background.
+
+        Raises UsageError if they run already, StoreInUse and why else the file cannot open.
+        """
+        self._start(None)
+
+    def _start(self, loop: asyncio.AbstractEventLoop | None) -> ConsumerRunner:
+        from embedq.workers.crews import ConsumerRunner  # noqa: PLC0415  # loads asyncio
+
+        with self._lock:
+            if self._runner is not None:
+                raise UsageError(f"{self!r} runs already", hint="start it once, in one place")
+            desk = self._open(again=True)
+            runner = self._runner = ConsumerRunner(desk, list(self._consumers), loop=loop)
+        try:
+            runner.start()
+        except BaseException:
+            self._runner = None
+            runner.stop()
+            raise
+        return runner
+
+    def stop(self, grace: Duration | None = None) -> Report | None:
+        """Drain the consumers and close the file. Returns what came of it; None: none ran.
+
+        `grace`: how long handlers may take to finish (default: the broker's). While `run` runs,
+        this makes it end, from any thread; it then returns at once, with None.
+        """
+        signals = self._signals
+        if signals is not None:
+            signals.stop()
+            return None
+        runner, seconds = self._runner, self._grace(grace)
+        try:
+            return None if runner is None else runner.drain(seconds)
+        finally:
+            self._runner = None
+            self._close()
+
+    def _grace(self, grace: Duration | None) -> float:
+        return self.settings.grace if grace is None else parse_duration(grace, "grace")
+
+    def run(self, grace: Duration | None = None) -> Report:
+        """Run the consumers until SIGTERM or SIGINT (or `stop`), then drain and close.
+
+        The first signal drains, a second one ends the grace. Handlers that the application has
+        set for these signals are called, too. Outside the main thread no signal is handled.
+        """
+        from embedq.workers.signals import Signals, drain_at_signal  # noqa: PLC0415
+
+        seconds = self._grace(grace)
+        with Signals() as signals:
+            runner = self._start(None)
+            self._signals = signals
+            try:
+                return drain_at_signal(runner, signals, seconds)
+            finally:
+                self._signals = None
+                self._runner = None
+                self._close()
+
+    def __enter__(self) -> Self:
+        """Start; see `start`."""
+        self._start(None)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Drain and close."""
+        self.stop()
+
+    async def __aenter__(self) -> Self:
+        """Start; handlers that are coroutines run on this loop."""
+        import asyncio  # noqa: PLC0415  # loaded already, by those who use coroutines
+
+        loop = asyncio.get_running_loop()
+        await asyncio.to_thread(self._open, again=True)
+        self._start(loop)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Drain and close."""
+        import asyncio  # noqa: PLC0415  # loaded already, by those who use coroutines
+
+        runner = self._runner
+        try:
+            if runner is not None:
+                await runner.adrain(self.settings.grace)
+        finally:
+            self._runner = None
+            await asyncio.to_thread(self._close)
+
+    @property
+    def lifespan(self) -> Callable[[Any], AbstractAsyncContextManager[Mapping[str, Any]]]:
+        """What ASGI frameworks take as `lifespan=`: the broker runs while the application does."""
+        from embedq.app.lifespan import lifespan_of  # noqa: PLC0415
+
+        return lifespan_of(self)
+
+    # ---------------------------------------------------------------------------- looking
+
+    @property
+    def queues(self) -> tuple[Queue[Any], ...]:
+        """All queues of the file, declared here or not."""
+        return tuple(self.queue(name) for name in list(self.desk.queues))
+
+    def stats(self) -> BrokerStats:
+        """Return the numbers of the host and all its queues."""
+        return of_broker(self.desk)
+
+    astats = twin(stats)
+    astop = twin(stop)
+
+    def __repr__(self) -> str:
+        path = self._given.get("path")
+        return "Broker()" if path is None else f"Broker({path!r})"
+
+
+_open_brokers: weakref.WeakSet[Broker] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for broker in list(_open_brokers):
+        broker.close_at_exit()

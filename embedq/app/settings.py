@@ -1,0 +1,169 @@
+"""Settings of a broker and where they come from: argument, environment, pyproject.toml, default.
+
+Knows: every setting, its environment variable, what it may be, and which source wins.
+Does not know: settings of queues (they are stored with the queue), what a setting does.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal, cast
+
+from embedq.clock import parse_duration
+from embedq.errors import InvalidOption, shown
+
+Durability = Literal["full", "normal"]
+Role = Literal["auto", "host", "client"]
+
+PREFIX: Final = "EMBEDQ_"
+TABLE: Final = "[tool.embedq]"
+DEFAULT_GRACE_S: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a broker runs with. `sources` says for each name where its value comes from.
+
+    `path`: the database file. `durability`: "full" survives power loss, "normal" a killed
+    process. `role`: "auto", "host" or "client". `grace`: seconds a drain gives to handlers.
+    """
+
+    path: str
+    durability: Durability
+    role: Role
+    grace: float
+    sources: Mapping[str, str]
+
+
+def _path(value: object, what: str) -> str:
+    if not isinstance(value, str | os.PathLike) or not os.fspath(value):
+        raise _refused(what, value, "a path", 'write Broker("var/app.db")')
+    path = os.fspath(value)
+    if isinstance(path, bytes):
+        raise _refused(what, value, "a path as text", "decode it with os.fsdecode()")
+    return path
+
+
+def _durability(value: object, what: str) -> str:
+    return _one_of(value, what, ("full", "normal"))
+
+
+def _role(value: object, what: str) -> str:
+    role = _one_of(value, what, ("auto", "host", "client"))
+    if role == "client":
+        raise InvalidOption(
+            f'{what}="client": connecting to another process is not part of this release',
+            hint='use role="auto": the process that opens the file is the host',
+            argument="role",
+        )
+    return role
+
+
+def _grace(value: object, what: str) -> float:
+    if isinstance(value, str):
+        try:
+            value = float(value)  # "30" in the environment is 30 seconds
+        except ValueError:
+            return parse_duration(cast("str", value), what)
+    return parse_duration(cast("float", value), what)
+
+
+def _one_of(value: object, what: str, allowed: tuple[str, ...]) -> str:
+    if value not in allowed:
+        raise _refused(what, value, " or ".join(f'"{each}"' for each in allowed))
+    return str(value)
+
+
+def _refused(what: str, value: object, wanted: str, hint: str | None = None) -> InvalidOption:
+    return InvalidOption(f"{what}={shown(value)} is not {wanted}", hint=hint, argument=what)
+
+
+_CHECKS: Final[Mapping[str, Callable[[object, str], object]]] = {
+    "path": _path,
+    "durability": _durability,
+    "role": _role,
+    "grace": _grace,
+}
+_DEFAULTS: Final[Mapping[str, object]] = {
+    "durability": "full",
+    "role": "auto",
+    "grace": DEFAULT_GRACE_S,
+}
+
+
+def check(arguments: Mapping[str, object]) -> dict[str, object]:
+    """Check settings given as arguments; None means not given. Raises InvalidOption."""
+    return {
+        name: _CHECKS[name](value, name) for name, value in arguments.items() if value is not None
+    }
+
+
+def resolve(
+    arguments: Mapping[str, object],
+    environment: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+) -> Settings:
+    """Return the settings: argument, then EMBEDQ_*, then [tool.embedq], then the default.
+
+    `folder`: where the search for pyproject.toml begins, going up (default: the current one).
+    A path from pyproject.toml is relative to that file. Raises InvalidOption, naming the source.
+    """
+    environment = os.environ if environment is None else environment
+    values: dict[str, object] = {}
+    sources: dict[str, str] = {}
+    project, table = _project(Path.cwd() if folder is None else folder)
+    for name, check_value in _CHECKS.items():
+        variable = PREFIX + name.upper()
+        if arguments.get(name) is not None:
+            values[name], sources[name] = check_value(arguments[name], name), "argument"
+        elif environment.get(variable):
+            values[name] = check_value(environment[variable], variable)
+            sources[name] = variable
+        elif name in table:
+            values[name] = check_value(table[name], f"{name} in {TABLE}")
+            sources[name] = str(project)
+            if name == "path" and project is not None and values[name] != ":memory:":
+                values[name] = str(project.parent / str(values[name]))
+        elif name in _DEFAULTS:
+            values[name], sources[name] = _DEFAULTS[name], "default"
+        else:
+            raise InvalidOption(
+                "there is no path to the database file",
+                hint=f'write Broker("var/app.db"), set {variable}, or path in {TABLE}',
+                argument=name,
+            )
+    return Settings(
+        path=cast("str", values["path"]),
+        durability=cast("Durability", values["durability"]),
+        role=cast("Role", values["role"]),
+        grace=cast("float", values["grace"]),
+        sources=sources,
+    )
+
+
+def _project(folder: Path) -> tuple[Path | None, Mapping[str, object]]:
+    """Find the nearest pyproject.toml and its table."""
+    for parent in (folder, *folder.parents):
+        path = parent / "pyproject.toml"
+        try:
+            text = path.read_bytes()
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            continue
+        try:
+            table = tomllib.loads(text.decode()).get("tool", {}).get("embedq", {})
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, AttributeError) as error:
+            raise InvalidOption(f"{path} cannot be read: {error}") from error
+        if not isinstance(table, dict):
+            raise InvalidOption(f"{TABLE} in {path} is not a table")
+        unknown = table.keys() - _CHECKS.keys()
+        if unknown:
+            raise InvalidOption(
+                f"{TABLE} in {path} has the unknown setting {min(unknown)!r}",
+                hint=f"settings are {', '.join(_CHECKS)}",
+            )
+        return path, table
+    return None, {}
