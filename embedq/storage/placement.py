@@ -115,6 +115,15 @@ def prepare(path: str | os.PathLike[str], *, mounts: Iterable[Mount] | None = No
     return Placement(real, found.st_dev, found.st_ino, created, filesystem)
 
 
+def filesystem_of(path: str | os.PathLike[str]) -> str | None:
+    """Return the kind of file system a path is on, None where there is no mount table to ask.
+
+    Raises InvalidOption for what cannot name a database, and NetworkFilesystem.
+    """
+    mounts = read_mounts()
+    return None if mounts is None else _check_mount(_resolve(path), mounts)
+
+
 def check_still_there(placement: Placement) -> None:
     """Raise StoreFailed when the path no longer leads to the file that was prepared.
 
