@@ -326,7 +326,7 @@ class Engine(Registry):
 
     def rebuild(self, group: GroupState) -> None:
         """Forget what is ready in a group and look again. The lock is held."""
-        group.rebuild(self.store.open_deliveries(group.id))
+        group.rebuild(self.store.open_deliveries(group.id, group.leases))
 
     def interrupted(self) -> None:
         """See embedq.storage.writer.Book: counts are no longer exact, everything is read again."""

@@ -41,6 +41,7 @@ class Registry:
                 # What was saved may be older than the last put: nothing may be overlooked.
                 row.last = max(row.last, self.store.last_seq)
             by_id[row.id] = self.queues[row.name] = QueueState(row)
+            by_id[row.id].untidy = not self.store.clean
         for group in groups:
             queue = by_id[group.queue]
             queue.groups.append(GroupState(group, queue, self.store, self.limits.head_max))
@@ -72,6 +73,8 @@ class Registry:
                 self.events.emit("queue_declared", queue=name)
             else:
                 changes = _changes(state.policy, row.policy)
+                if row.policy.retain_ms is None and state.policy.retain_ms is not None:
+                    state.untidy = True
                 state.policy = row.policy
                 if changes:
                     self.events.emit("settings_changed", queue=name, changes=changes)

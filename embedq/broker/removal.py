@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from embedq.broker.ready import ReadyIndex
-from embedq.broker.state import GroupState
+from embedq.broker.state import GroupState, QueueState
 from embedq.storage.ops import Collect, Op, RemoveGroup
 from embedq.storage.writer import Task
 
 if TYPE_CHECKING:
     from embedq.broker.desk import Desk
+    from embedq.broker.engine import Engine
 
 #: Seqs looked through in one commit.
 STRETCH: Final = 5_000
@@ -53,14 +54,14 @@ def _forget(index: ReadyIndex, last: int) -> None:
 
 
 class CollectStretch(Task):
-    """Remove the messages of a stretch that every group left has settled."""
+    """Remove the messages of a stretch that every group has settled."""
 
-    __slots__ = ("_group", "_op")
+    __slots__ = ("_op", "_queue")
 
-    def __init__(self, group: GroupState, after: int, upto: int) -> None:
+    def __init__(self, queue: QueueState, after: int, upto: int) -> None:
         super().__init__(64)
-        self._group = group
-        self._op = Collect(group.queue.id, after, upto)
+        self._queue = queue
+        self._op = Collect(queue.id, after, upto)
 
     def prepare(self) -> Sequence[Op]:
         """Return the operation."""
@@ -69,21 +70,30 @@ class CollectStretch(Task):
     def apply(self) -> None:
         """Count."""
         if self._op.removed:
-            self._group.queue.removed(self._op.removed)
+            self._queue.removed(self._op.removed)
 
 
 def remove_group(desk: Desk, group: GroupState) -> None:
     """Forget a group; then remove, in parts, what only it waited for."""
-    queue = group.queue
-    with desk.writer.lock:
-        desk.writer.settle()
-        upto = queue.last
     desk.writer.run(Remove(group))
+    collect(desk, group.queue)
+
+
+def collect(engine: Engine, queue: QueueState) -> None:
+    """Remove what every group has settled and nothing retains, in parts.
+
+    Acks do that as they go. It is needed when a group is gone, when a queue no longer retains,
+    and after a host that may have died in the middle of this.
+    """
+    with engine.writer.lock:
+        engine.writer.settle()
+        queue.untidy = False
+        upto = queue.last
     if queue.policy.retain_ms is not None or not queue.groups:
         return
-    first = desk.store.range(queue.id, 0, 1)
+    first = engine.store.range(queue.id, 0, 1)
     after = first[0].seq - 1 if first else upto
     while after < upto:
         until = min(after + STRETCH, upto)
-        desk.writer.run(CollectStretch(group, after, until))
+        engine.writer.run(CollectStretch(queue, after, until))
         after = until

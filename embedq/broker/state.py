@@ -38,6 +38,7 @@ class QueueState:
         "space",
         "stored",
         "taken",
+        "untidy",
     )
 
     def __init__(self, row: QueueRow) -> None:
@@ -53,6 +54,7 @@ class QueueState:
         self.groups: list[GroupState] = []
         self.puts = 0  # messages stored since the host opened
         self.space = Waiters()  # puts that wait for room, where max_length bounds the queue
+        self.untidy = False  # there may be messages that every group has settled
         self.taken = 0  # places that puts of the commit under way have taken
 
     def __repr__(self) -> str:

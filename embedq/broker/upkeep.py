@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from embedq.broker import changes, moves
+from embedq.broker import changes, moves, removal
 from embedq.errors import EmbedqError, StorageError, StoreCorrupt
 from embedq.storage.ops import Forget
 from embedq.storage.port import Tally
@@ -131,6 +131,7 @@ class Upkeep:
             self._engine.end_leases,
             self._expire,
             self._retire,
+            self._collect,
             self._rest,
             self.wake_due,
         ):
@@ -182,6 +183,11 @@ class Upkeep:
         ]
         if over:
             engine.writer.run(changes.Expire(engine, over))
+
+    def _collect(self) -> None:
+        for queue in list(self._engine.queues.values()):
+            if queue.untidy:
+                removal.collect(self._engine, queue)
 
     def _retire(self) -> None:
         engine = self._engine

@@ -239,14 +239,16 @@ class MemoryStore:
 
     # -------------------------------------------------------------------- many messages
 
-    def open_deliveries(self, group: int) -> dict[int, int]:
+    def open_deliveries(self, group: int, seqs: Iterable[int] | None = None) -> dict[int, int]:
         """Return {seq: counter} of the deliveries opened in this epoch and not closed."""
         state = self._open_state()
+        wanted = None if seqs is None else set(seqs)
         return {
             row.seq: row.counter
             for rows in state.deliveries.values()
             for row in rows
             if row.group == group and row.epoch == state.epoch and row.ended is None
+            if wanted is None or row.seq in wanted
         }
 
     def expired(self, now: int, limit: int) -> list[tuple[int, int]]:

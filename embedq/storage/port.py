@@ -126,8 +126,11 @@ class Store(Protocol):
         """
         ...
 
-    def open_deliveries(self, group: int) -> dict[int, int]:
-        """Return {seq: counter} of deliveries open since this epoch. Needs the lock."""
+    def open_deliveries(self, group: int, seqs: Iterable[int] | None = None) -> dict[int, int]:
+        """Return {seq: counter} of deliveries open since this epoch. Needs the lock.
+
+        Of all messages, which may take long where history is kept, or of `seqs` only.
+        """
         ...
 
     def messages(self, seqs: Sequence[int]) -> list[Stored]:

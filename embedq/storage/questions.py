@@ -114,8 +114,11 @@ class Questions:
         row = self._group(group)
         return self.ask(lambda db: reads.latest(db, group, seq, row.queue, row.floor))
 
-    def open_deliveries(self, group: int) -> dict[int, int]:
+    def open_deliveries(self, group: int, seqs: Iterable[int] | None = None) -> dict[int, int]:
         """See the port."""
+        if seqs is not None:
+            wanted = list(seqs)
+            return self.ask(lambda db: reads.open_among(db, group, self.epoch, wanted))
         of_epoch = (group, self.epoch)
         return self.ask(lambda db: dict(db.execute(sql.OPEN_DELIVERIES, of_epoch).fetchall()))
 

@@ -170,6 +170,18 @@ def latest(
     return deliveries[-1]
 
 
+def open_among(
+    connection: sqlite3.Connection, group: int, epoch: int, seqs: list[int]
+) -> dict[int, int]:
+    """Answer `Store.open_deliveries` for some messages."""
+    latest, _ = _touched_in(connection, group, seqs)
+    return {
+        seq: touched.counter
+        for seq, touched in latest.items()
+        if touched.open and touched.epoch == epoch
+    }
+
+
 def messages(connection: sqlite3.Connection, seqs: Sequence[int]) -> list[Stored]:
     """Answer `Store.messages`."""
     wanted = list(seqs)

@@ -34,6 +34,9 @@ class Deliveries(Theme):
         scene.start(group, *seqs, now=STARTED)
         scene.commit(Start(group, STARTED, None, 500, [], [Again(s, 2, 1) for s in seqs]))
         assert scene.store.open_deliveries(group) == dict(zip(seqs, range(500, 999), strict=False))
+        some = [seqs[-1] + 9, seqs[0]]
+        assert scene.store.open_deliveries(group, some) == {seqs[0]: 500}
+        assert scene.store.open_deliveries(group, []) == {}
         more = scene.put(queue, 2)
         start = Start(group, STARTED, None, 900, more, [Again(seqs[0], 3, 2)])
         scene.commit(start)
