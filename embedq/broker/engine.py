@@ -24,7 +24,6 @@ from embedq.broker.upkeep import Upkeep
 from embedq.clock import Clock, SystemClock, parse_duration
 from embedq.errors import (
     ForkedBroker,
-    LimitExceeded,
     StaleLease,
 )
 from embedq.ids import MessageIds
@@ -119,17 +118,7 @@ class Engine(Registry):
         count = len(bodies)
         if not count:
             return range(0)
-        if count > self.limits.batch_messages:
-            raise LimitExceeded(
-                f"queue {queue.name!r}: {count} messages in one put are more than "
-                f"batch_messages={self.limits.batch_messages}"
-            )
-        largest = max(map(len, bodies))
-        if largest > self.limits.body_bytes:
-            raise too_large(queue, largest, self.limits)
-        if queue.policy.max_length is not None:
-            receipts = bounds.put(self, queue, [Draft(body, kind) for body in bodies])
-            return range(receipts[0].seq, receipts[0].seq + count)
+        check_batch(queue, list(map(len, bodies)), self.limits)
         items: list[int | bytes] = [0] * (2 * count)
         items[::2] = map(crc32, bodies)
         items[1::2] = bodies
@@ -145,6 +134,7 @@ class Engine(Registry):
         """
         if queue.policy.max_length is not None:
             return bounds.put(self, queue, drafts)
+        check_batch(queue, [len(draft.body) for draft in drafts], self.limits)
         now = self.now_ms()
         rows = [row_of(draft, now) for draft in drafts]
         task = moves.PutMessages(self, queue, rows, now)

@@ -6,6 +6,7 @@ Does not know: queues beyond their names, the store, leases.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from zlib import crc32
 
 import msgspec
@@ -51,3 +52,25 @@ def too_large(queue: QueueState, size: int, limits: Limits) -> LimitExceeded:
         f"body_bytes={limits.body_bytes}",
         limit="body_bytes",
     )
+
+
+def check_batch(queue: QueueState, sizes: Sequence[int], limits: Limits) -> None:
+    """Raise LimitExceeded if a batch, or a body in it, is over a limit. `sizes` are in bytes."""
+    if len(sizes) > limits.batch_messages:
+        raise LimitExceeded(
+            f"queue {queue.name!r}: {len(sizes)} messages in one put are more than "
+            f"batch_messages={limits.batch_messages}",
+            hint="put them in several calls",
+            limit="batch_messages",
+        )
+    largest = max(sizes, default=0)
+    if largest > limits.body_bytes:
+        raise too_large(queue, largest, limits)
+    total = sum(sizes)
+    if total > limits.batch_bytes:
+        raise LimitExceeded(
+            f"queue {queue.name!r}: {total} bytes in one put are more than "
+            f"batch_bytes={limits.batch_bytes}",
+            hint="put them in several calls",
+            limit="batch_bytes",
+        )
