@@ -15,7 +15,7 @@ from typing import Self
 from zlib import crc32
 
 from embedq.broker import bounds, changes, handover, moves, redaction, settling, supply
-from embedq.broker.intake import row_of, too_large
+from embedq.broker.intake import check_batch, row_of, too_large
 from embedq.broker.leases import Deadlines, Lease
 from embedq.broker.registry import Registry
 from embedq.broker.state import GroupState, QueueState
@@ -132,9 +132,9 @@ class Engine(Registry):
         A draft with a dedup key that is known in the queue is not stored again: its receipt names
         the earlier message.
         """
+        check_batch(queue, [len(draft.body) for draft in drafts], self.limits)
         if queue.policy.max_length is not None:
             return bounds.put(self, queue, drafts)
-        check_batch(queue, [len(draft.body) for draft in drafts], self.limits)
         now = self.now_ms()
         rows = [row_of(draft, now) for draft in drafts]
         task = moves.PutMessages(self, queue, rows, now)
