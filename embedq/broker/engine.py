@@ -119,6 +119,9 @@ class Engine(Registry):
         if not count:
             return range(0)
         check_batch(queue, list(map(len, bodies)), self.limits)
+        if queue.policy.max_length is not None:
+            receipts = bounds.put(self, queue, [Draft(body, kind) for body in bodies])
+            return range(receipts[0].seq, receipts[0].seq + count)
         items: list[int | bytes] = [0] * (2 * count)
         items[::2] = map(crc32, bodies)
         items[1::2] = bodies
