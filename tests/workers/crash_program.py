@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 
 from embedq.broker.host import open_engine
 from embedq.policy import QueuePolicy
@@ -50,10 +51,10 @@ def handle(body: str) -> None:
 
 async def ahandle(body: str) -> None:
     os.write(log, f"start {body}\n".encode())
-    await asyncio.sleep(0.02)
+    await asyncio.to_thread(threading.Event().wait, 0.02)
     if body.startswith("k"):
         kill()
-    await asyncio.sleep(0.05)
+    await asyncio.to_thread(threading.Event().wait, 0.05)
     done(body)
 
 
@@ -67,9 +68,12 @@ def load(batch: Batch[str]) -> None:
         done(body)
 
 
-handlers = {"thread": handle, "async": ahandle, "batch": load}
+handlers: dict[str, Callable[..., object]] = {"thread": handle, "async": ahandle, "batch": load}
 with open_engine(PATH) as desk:
-    queue = desk.queue("orders", QueuePolicy(max_attempts=int(os.environ["MOST"])))
+    policy = QueuePolicy(
+        max_attempts=int(os.environ["MOST"]), max_crashes=int(os.environ["CRASHES"])
+    )
+    queue = desk.queue("orders", policy)
     spec = make_spec(
         handlers[KIND],
         queue="orders",

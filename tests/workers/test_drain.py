@@ -5,8 +5,8 @@ import threading
 import time
 
 import pytest
-from embedq.broker.delivery import Delivery
 
+from embedq.broker.delivery import Delivery
 from embedq.errors import StoreClosed
 from embedq.policy import RetryPolicy
 from embedq.workers.batches import Batch
@@ -122,7 +122,7 @@ def test_a_handler_that_heeds_its_token_is_given_back_and_not_stuck(bench):
 def test_a_task_that_is_cancelled_by_the_drain_costs_no_attempt(bench):
     async def handle(order):
         bench.seen.append(order)
-        await asyncio.sleep(60)
+        await asyncio.Event().wait()
 
     runner = bench.consume(handle, retry=RetryPolicy(max_attempts=1))
     bench.put(b"0")

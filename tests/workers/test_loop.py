@@ -18,7 +18,7 @@ from embedq.workers.spec import make_spec
 
 def test_every_message_is_handled_and_acked(bench):
     async def handle(order: int):
-        await asyncio.sleep(0)
+        await turn()
         bench.seen.append(order)
 
     bench.consume(handle, concurrency=20)
@@ -33,7 +33,7 @@ def test_as_many_run_at_once_as_were_asked_for_and_no_more(bench):
     async def handle(order):
         running[0] += 1
         most[0] = max(most[0], running[0])
-        await asyncio.sleep(0.01)
+        await turn()
         running[0] -= 1
 
     bench.consume(handle, concurrency=7)
@@ -55,6 +55,13 @@ def test_one_slow_message_does_not_keep_the_others_from_being_settled(bench):
     bench.until(lambda: len(bench.group.leases) == 1 and bench.queue.stored == 1)
     go.set()
     bench.until(bench.drained)
+
+
+async def turn():
+    """Let the loop go round once."""
+    future = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_later(0.005, future.set_result, None)
+    await future
 
 
 async def poll(condition):
@@ -134,7 +141,7 @@ def test_a_handler_may_settle_its_delivery_itself(bench):
 def test_a_timeout_cancels_the_task(bench):
     async def handle(order):
         try:
-            await asyncio.sleep(30)
+            await asyncio.Event().wait()
         except asyncio.CancelledError:
             bench.seen.append("cancelled")
             raise
@@ -222,7 +229,7 @@ def test_a_loop_that_ends_without_a_drain_leaves_its_messages_to_others(bench):
     async def main():
         async def handle(order):
             bench.seen.append(order)
-            await asyncio.sleep(30)
+            await asyncio.Event().wait()
 
         spec = make_spec(handle, queue="orders")
         runner = ConsumerRunner(bench.desk, [spec], loop=asyncio.get_running_loop())
