@@ -40,12 +40,11 @@ class Settings:
 
 
 def _path(value: object, what: str) -> str:
+    if isinstance(value, bytes):
+        raise _refused(what, value, "a path as text", "decode it with os.fsdecode()")
     if not isinstance(value, str | os.PathLike) or not os.fspath(value):
         raise _refused(what, value, "a path", 'write Broker("var/app.db")')
-    path = os.fspath(value)
-    if isinstance(path, bytes):
-        raise _refused(what, value, "a path as text", "decode it with os.fsdecode()")
-    return path
+    return os.fsdecode(value)
 
 
 def _durability(value: object, what: str) -> str:

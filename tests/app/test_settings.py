@@ -1,0 +1,80 @@
+"""Where a setting comes from, which source wins, and what is said about a wrong one."""
+
+from pathlib import Path
+
+import pytest
+
+from embedq.app.settings import check, resolve
+from embedq.errors import InvalidOption
+
+PROJECT = """
+[project]
+name = "shop"
+
+[tool.embedq]
+path = "var/shop.db"
+durability = "normal"
+grace = "5s"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "pyproject.toml").write_text(PROJECT)
+    inner = tmp_path / "src" / "shop"
+    inner.mkdir(parents=True)
+    return inner
+
+
+def test_an_argument_wins_over_the_environment_over_the_project_over_the_default(
+    folder: Path, tmp_path: Path
+) -> None:
+    environment = {"EMBEDQ_DURABILITY": "full", "EMBEDQ_GRACE": "7"}
+    found = resolve({"grace": "2m"}, environment, folder)
+    assert (found.grace, found.sources["grace"]) == (120, "argument")
+    assert (found.durability, found.sources["durability"]) == ("full", "EMBEDQ_DURABILITY")
+    assert found.path == str(tmp_path / "var" / "shop.db")
+    assert found.sources["path"] == str(tmp_path / "pyproject.toml")
+    assert (found.role, found.sources["role"]) == ("auto", "default")
+    assert resolve({}, {"EMBEDQ_GRACE": "7"}, folder).grace == 7
+
+
+def test_without_any_source_there_are_defaults_but_no_path(tmp_path: Path) -> None:
+    found = resolve({"path": "x.db"}, {}, tmp_path)
+    assert (found.path, found.durability, found.grace) == ("x.db", "full", 30)
+    with pytest.raises(InvalidOption, match="no path") as caught:
+        resolve({}, {}, tmp_path)
+    assert "EMBEDQ_PATH" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"durability": "off"}, "durability='off'"),
+        ({"role": "boss"}, "role='boss'"),
+        ({"role": "client"}, "not part of this release"),
+        ({"grace": "soon"}, "grace='soon'"),
+        ({"path": 3}, "path=3"),
+        ({"path": b"x"}, "path as text"),
+        ({"path": ""}, "path=''"),
+    ],
+)
+def test_a_wrong_argument_is_named(given: dict[str, object], said: str) -> None:
+    with pytest.raises(InvalidOption, match=said):
+        check(given)
+
+
+def test_a_wrong_variable_and_a_wrong_table_are_named(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(InvalidOption, match="EMBEDQ_DURABILITY='off'"):
+        resolve({}, {"EMBEDQ_DURABILITY": "off"}, folder)
+    project = tmp_path / "pyproject.toml"
+    project.write_text("[tool.embedq]\ndurabilty = 'full'\n")
+    with pytest.raises(InvalidOption, match="unknown setting 'durabilty'"):
+        resolve({"path": "x"}, {}, folder)
+    project.write_text("[tool.embedq]\nrole = 3\n")
+    with pytest.raises(InvalidOption, match=r"role in \[tool.embedq\]=3"):
+        resolve({"path": "x"}, {}, folder)
+    for broken in ("[tool", "tool = 3", "[tool]\nembedq = 3"):
+        project.write_text(broken)
+        with pytest.raises(InvalidOption, match=r"pyproject\.toml"):
+            resolve({"path": "x"}, {}, folder)
