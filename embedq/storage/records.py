@@ -53,7 +53,11 @@ def record(payload: bytes, *, whole: bool = True) -> list[Value]:
         raise Malformed
     types: list[int] = []
     while at < size:
-        code, at = varint(payload, at)
+        code = payload[at]
+        if code < 0x80:  # noqa: PLR2004 - most types are one byte; a call would double the time
+            at += 1
+        else:
+            code, at = varint(payload, at)
         types.append(code)
     if at != size:
         raise Malformed

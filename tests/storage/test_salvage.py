@@ -1,190 +1,19 @@
-"""Salvage: what can be read of a damaged file is saved, and nothing else is made of it."""
+"""Salvage after certain damage: what can be read is saved, and nothing else is made of it."""
 
 import os
 import random
 import sqlite3
 import subprocess
-import tempfile
 from contextlib import closing
-from pathlib import Path
 
 import pytest
-from hypothesis import Phase, given, settings, strategies as st
 
 from embedq.errors import InvalidOption, NotAnEmbedqFile, SchemaTooNew, StoreCorrupt, StoreFull
-from embedq.storage import schema
-from embedq.storage.frames import FRAME_BYTES, HEADER_BYTES, Log, read_log
 from embedq.storage.inspect import check
-from embedq.storage.pages import Pages
-from embedq.storage.rescue import Rescue
 from embedq.storage.salvage import salvage
 from embedq.storage.sqlite import open_store
-from tests.storage.sample_store import HOW, KEY, RESERVED, Sample, contents, damage, sample
-
-# Without shrinking: an example is short, and each run takes tenths of a second.
-PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
-
-TABLES = ("meta", "consumer_group", "msg", "delivery", "dead", "dedup", "session")
-
-
-class Salvage:
-    """One salvage of a damaged copy of a sample, in a folder of its own."""
-
-    def __init__(self, folder: Path, base: Sample, data=None, wal=None, tool=salvage) -> None:
-        self.base = base
-        self.source = base.write(folder / "old.db", data, wal)
-        self.target = folder / "new.db"
-        before = [(path, path.read_bytes()) for path in sorted(folder.iterdir())]
-        self.result = tool(self.source, self.target)
-        after = [(path, path.read_bytes()) for path in sorted(folder.iterdir())]
-        assert [entry for entry in after if entry[0] != self.target] == before
-        self.rows = contents(self.target)
-
-    @property
-    def messages(self):
-        return {row[0]: row for row in self.rows["msg"]}
-
-    @property
-    def letters(self):
-        """The dead letters that the salvage made."""
-        return [row for row in self.rows["dead"] if row[5] == "corrupt" and row[7] == "salvage"]
-
-    def examine(self, hit: set[int], *, back: bool = False) -> None:
-        """Check the promises of a salvage of a file in which the pages `hit` are damaged.
-
-        `back`: messages that had been acked may be there again.
-        """
-        there, places = self.base.messages(), self.base.places["msg"]
-        for seq, row in self.messages.items():
-            if row[10:] != self.base.ever.get(seq):
-                self.examine_swap(seq, row, hit)
-            elif seq not in there:
-                assert back, f"message {seq} had been acked"
-            elif not places[seq] & hit:
-                assert row == there[seq]
-        missing = there.keys() - self.messages.keys()
-        for seq in missing:
-            assert places[seq] & hit, f"message {seq} is lost, though its pages are good"
-        unsaid = [seq for seq in missing if not self.is_said_to_be_lost(seq)]
-        said = len(self.letters) + 100 * self.result.lost_frames
-        assert len(unsaid) <= said, f"nothing is said about {unsaid}"
-        report = check(self.target)
-        assert report.sound, report.findings
-
-    def examine_swap(self, seq, row, hit):
-        """Check that a message with another content only has the damaged number of another one.
-
-        Two pages then claim one number. Nobody can say which is right, so the one found last is
-        a dead letter.
-        """
-        owner = [one for one, content in self.base.ever.items() if content == row[10:]]
-        assert owner, f"message {seq} has another content"
-        assert self.base.places["msg"].get(owner[0], hit) & hit, f"message {seq} took a number"
-        if seq in self.base.messages():
-            assert self.base.ever[seq][1] in [letter[16] for letter in self.letters]
-
-    def is_said_to_be_lost(self, seq):
-        return any(
-            lost.first <= seq <= lost.last for lost in self.result.lost if lost.table == "msg"
-        )
-
-
-def page_of(base: Sample, name: str) -> int:
-    return base.roots[name]
-
-
-def trunks(base: Sample) -> set[int]:
-    """Return the pages that list free pages."""
-    first = int.from_bytes(base.data[32:36], "big")
-    found = set()
-    while first:
-        found.add(first)
-        start = (first - 1) * base.page_size
-        first = int.from_bytes(base.data[start : start + 4], "big")
-    return found
-
-
-def may_come_back(base: Sample, hit: set[int]) -> bool:
-    """Whether both records of free pages are damaged, so that old pages may count again."""
-    maps = {page for page in hit if base.pages.is_map(page)}
-    return bool(maps) and bool(hit & (trunks(base) | {1}))
-
-
-# ---------------------------------------------------------------------------- any damage
-
-PAGES = {size: sample(size).pages.count for size in (512, 4096)}
-
-
-def wrecks(size):
-    page = st.integers(1, PAGES[size])
-    return st.lists(st.tuples(page, st.sampled_from(HOW)), min_size=1, max_size=12)
-
-
-def salvage_wreck(size, damages, seed, tool=salvage):
-    base = sample(size)
-    rng = random.Random(seed)
-    data = base.data
-    for page, how in damages:
-        data = damage(data, size, page, how, rng)
-    hit = {page for page, _ in damages}
-    with tempfile.TemporaryDirectory() as folder:
-        salvaged = Salvage(Path(folder), base, data, tool=tool)
-        salvaged.examine(hit, back=may_come_back(base, hit))
-
-
-@settings(phases=PHASES, max_examples=30)
-@given(wrecks(4096), st.integers(0, 2**32))
-def test_only_what_was_on_damaged_pages_is_lost_and_all_else_is_as_it_was(damages, seed):
-    salvage_wreck(4096, damages, seed)
-
-
-@settings(phases=PHASES, max_examples=15)
-@given(wrecks(512), st.integers(0, 2**32))
-def test_only_damaged_pages_are_lost_in_deep_trees_of_small_pages(damages, seed):
-    salvage_wreck(512, damages, seed)
-
-
-def by_sql_alone(source, target):
-    """A planted bug: read as SQLite reads, up to the first damaged page."""
-    with closing(sqlite3.connect(target, isolation_level=None)) as new:
-        schema.migrate(new, 0)
-        with closing(sqlite3.connect(f"file:{source}?immutable=1", uri=True)) as old:
-            for table in TABLES:
-                rows = old.execute(f"SELECT * FROM {table}")
-                marks = ",".join("?" * len(rows.description))
-                try:
-                    for row in rows:
-                        new.execute(f"INSERT INTO {table} VALUES ({marks})", row)
-                except sqlite3.DatabaseError:
-                    continue
-    return salvage_result(target)
-
-
-def salvage_result(target):
-    from embedq.storage.salvage import Salvaged
-
-    return Salvaged(target, whole=False)
-
-
-def test_the_harness_sees_a_salvage_that_stops_at_the_first_damaged_page():
-    middle = sample().pages.walk(page_of(sample(), "msg")).leaves[20].page
-    with pytest.raises(AssertionError, match="lost, though"):
-        salvage_wreck(4096, [(middle, "zeros")], 1, tool=by_sql_alone)
-
-
-def test_the_harness_sees_a_salvage_that_believes_every_body(monkeypatch):
-    monkeypatch.setattr(Rescue, "_is_sound", lambda self, row: True)
-    leaves = sample().pages.walk(page_of(sample(), "msg")).leaves
-    with pytest.raises(AssertionError, match="another content"):
-        salvage_wreck(4096, [(leaf.page, "bits") for leaf in leaves[:10]], 1)
-
-
-def test_the_harness_sees_a_salvage_that_brings_acked_messages_back(monkeypatch):
-    monkeypatch.setattr(Pages, "free", lambda self: set())
-    monkeypatch.setattr(Pages, "mapped_free", lambda self: (set(), set()))
-    with pytest.raises(AssertionError, match="had been acked"):
-        salvage_wreck(4096, [(page_of(sample(), "session"), "zeros")], 1)
-
+from tests.storage.salvages import TABLES, Salvage, flip, page_of, same_tables, trunks
+from tests.storage.sample_store import KEY, RESERVED, contents, damage, sample
 
 # ------------------------------------------------------------------------- certain damage
 
@@ -197,11 +26,6 @@ def salvage_without(tmp_path, pages, size=4096, how="zeros"):
     salvaged = Salvage(tmp_path, base, data)
     salvaged.examine(set(pages))
     return salvaged
-
-
-def same_tables(salvaged, names):
-    for name in names:
-        assert salvaged.rows[name] == salvaged.base.rows[name], name
 
 
 def test_a_sound_file_comes_over_whole(tmp_path):
@@ -349,10 +173,6 @@ def small(base, count=1):
     ][100 : 100 + count]
 
 
-def flip(data, at, bit=1):
-    return data[:at] + bytes([data[at] ^ bit]) + data[at + 1 :]
-
-
 def test_a_message_with_a_damaged_body_becomes_a_dead_letter_with_that_body(tmp_path):
     (seq,) = small(sample())
     at = at_message(sample(), seq) + 10
@@ -435,65 +255,6 @@ def test_an_impossible_position_of_a_group_hides_no_message(tmp_path):
     assert result.dropped["delivery"] >= 1
     assert len(result.notes) == 2
     assert check(tmp_path / "new.db").sound
-
-
-# ---------------------------------------------------------------------------------- the log
-
-
-def test_what_is_only_in_the_log_comes_over(tmp_path):
-    salvaged = Salvage(tmp_path, sample(log=True))
-    salvaged.examine(set())
-    same_tables(salvaged, TABLES)
-    assert salvaged.result.whole
-
-
-def frames_of(base):
-    log = read_log(base.wal)
-    assert log is not None
-    return log.frames
-
-
-def frame_start(number):
-    return HEADER_BYTES + number * (FRAME_BYTES + 4096)
-
-
-@settings(phases=PHASES, max_examples=20)
-@given(
-    st.lists(st.tuples(st.integers(0, 600), st.integers(0, 4119)), min_size=1, max_size=6),
-    st.booleans(),
-    st.integers(1, 255),
-)
-def test_of_a_damaged_log_only_the_damaged_frames_are_lost(places, header, bits):
-    base = sample(log=True)
-    frames = frames_of(base)
-    wal = base.wal
-    hit = set()
-    for place, offset in places:
-        number = place % len(frames)
-        wal = flip(wal, frame_start(number) + offset, bits)
-        hit.add(frames[number].page)
-    if header:
-        wal = flip(wal, places[0][1] % HEADER_BYTES, bits)
-    with tempfile.TemporaryDirectory() as folder:
-        Salvage(Path(folder), base, wal=wal).examine(hit, back=True)
-
-
-def test_the_harness_sees_a_salvage_that_forgets_what_follows_a_damaged_frame(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setattr(Log, "committed", Log.believed)
-    monkeypatch.setattr(Log, "strays", property(lambda self: []))
-    base = sample(log=True)
-    wal = flip(base.wal, frame_start(3) + 2000)
-    with pytest.raises(AssertionError, match="lost, though"):
-        Salvage(tmp_path, base, wal=wal).examine({frames_of(base)[3].page}, back=True)
-
-
-def test_a_log_without_its_database_file_of_pages_is_read_with_the_page_size_it_names(tmp_path):
-    base = sample(log=True)
-    salvaged = Salvage(tmp_path, base, damage(base.data, 4096, 1, "zeros", random.Random(1)))
-    salvaged.examine({1})
-    same_tables(salvaged, TABLES)
 
 
 # ------------------------------------------------------------------------------- the result
