@@ -83,7 +83,8 @@ def backup(
     the call. `lock` is taken for each step of `pages` pages and is free in between. `progress`
     gets (pages done, pages in all) without the lock. `settle` undoes what an interrupted commit
     left open on the connection (SqliteStore.settle_interrupted). Until it is whole the copy is
-    named `<target>.part`; on any error that file is removed and `target` stays as it was.
+    named `<target>.part`; on any error that file is removed and `target` stays as it was, unless
+    the very last step failed, which makes the name of the finished copy durable.
 
     Raises:
         InvalidOption: `target` exists and `overwrite` is not set, or it cannot be a copy.
@@ -108,7 +109,7 @@ def backup(
             os.fsync(fd)
             _check_target(path, source, overwrite=overwrite)
             part.replace(path)
-        _sync_folder(path.parent)
+        _sync_folder(path)
     return BackupReport(path, copied, messages, clock.monotonic() - started)
 
 
@@ -286,14 +287,17 @@ def _meaning(error: Exception, what: str) -> StorageError | None:
     return None
 
 
-def _sync_folder(folder: Path) -> None:
-    """Make the new name durable."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def _sync_folder(path: Path) -> None:
+    """Make the new name of a whole copy durable. Raises StoreFailed; the copy is there then."""
+    fd = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
     except OSError as error:
         # EINVAL: the file system has no such sync, so nothing failed that could have worked.
         if error.errno != errno.EINVAL:
-            raise
+            raise StoreFailed(
+                f"backup {path}: syncing its folder failed: {error.strerror}",
+                hint="the copy is whole, but a power loss may take its name: check the disk",
+            ) from error
     finally:
         os.close(fd)

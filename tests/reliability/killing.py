@@ -12,6 +12,7 @@ import selectors
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -36,6 +37,7 @@ ROOT = str(Path(embedq.__file__).parents[1])
 _PATIENCE_S = 60.0
 #: Delays of up to an hour are over by then.
 _LATER_S = 7200.0
+_MEMORY = Path("/dev/shm")
 
 _decode = msgspec.json.Decoder(Event | Started | Ended).decode
 
@@ -136,6 +138,16 @@ def worker(*under: str) -> Iterator[Worker]:
                 process.wait(_PATIENCE_S)
             except subprocess.TimeoutExpired:
                 process.kill()
+
+
+@contextmanager
+def memory_folder(otherwise: Path) -> Iterator[Path]:
+    """Make a folder in memory where there is one: a kill takes nothing from the page cache."""
+    if not _MEMORY.is_dir():
+        yield otherwise
+        return
+    with tempfile.TemporaryDirectory(prefix="embedq-test-", dir=_MEMORY) as name:
+        yield Path(name)
 
 
 @dataclass

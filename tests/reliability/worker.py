@@ -10,17 +10,18 @@ the child's events, and at last how the child ended. A child is forked instead o
 importing costs ten times as much as the work of a job; this program itself never opens a store,
 and so forks without harm.
 
-Under `strace -e inject=…:when=N` each child begins to count anew. `pad` lets a child make so many
-harmless calls of the kind that counts, so that call N is one the harness chose.
+Under `strace -e inject=…:when=N` each thread of each child begins to count anew. `pad` lets a
+child make so many harmless calls of the kind that counts, so that call N is one the harness chose.
 """
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,6 +31,9 @@ from embedq.broker.engine import Engine
 from embedq.broker.host import open_engine
 from embedq.limits import LIMITS
 from embedq.storage.connection import Durability
+from embedq.storage.ops import Op
+from embedq.storage.sqlite import SqliteStore
+from embedq.storage.writer import Task
 from tests.reliability.invariants_events import Answer, Call, Closed, Event, line_of
 from tests.reliability.worker_calls import Calls
 from tests.reliability.worker_mixes import mix, script
@@ -51,8 +55,10 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     steps: int = 0  # of a mix, for all threads; 0: until somebody kills it
     planted: str = ""  # a mistake that the harness must notice
     close: bool = True  # close the engine at the end
+    crowd: bool = False  # every commit is handed over to the writing thread, which pads
     pad: int = 0
-    pad_call: str = ""  # pwrite64, fdatasync or fsync
+    probes: int = 0  # harmless calls that show whether the fault is still to come
+    call: str = ""  # what the harness counts: pwrite64, fdatasync or fsync
 
 
 class Started(msgspec.Struct, frozen=True, array_like=True, tag="started"):
@@ -89,19 +95,56 @@ def _encode(message: Started | Ended) -> bytes:
     return msgspec.json.encode(message) + b"\n"
 
 
-def pad(job: Job, calls: int) -> None:
-    """Make calls that count for strace and do nothing else."""
+_CALLS: dict[str, Callable[[int], object]] = {
+    "pwrite64": lambda fd: os.pwrite(fd, b"x", 0),
+    "fdatasync": os.fdatasync,
+    "fsync": os.fsync,
+}
+
+
+def pad(job: Job, calls: int) -> int:
+    """Make calls that count for strace and do nothing else; stop at the one that fails.
+
+    Returns how many were made, that one included; minus that many if it failed.
+    """
+    if not calls:
+        return 0
     fd = os.open(Path(job.path).with_name(PAD), os.O_CREAT | os.O_WRONLY, 0o600)
     try:
-        for _ in range(calls):
-            if job.pad_call == "pwrite64":
-                os.pwrite(fd, b"x", 0)
-            elif job.pad_call == "fdatasync":
-                os.fdatasync(fd)
-            else:
-                os.fsync(fd)
+        for number in range(1, calls + 1):
+            try:
+                _CALLS[job.call](fd)
+            except OSError:
+                return -number
+        return calls
     finally:
         os.close(fd)
+
+
+class Padding(Task):
+    """Pads in whichever thread commits it."""
+
+    def __init__(self, job: Job, calls: int) -> None:
+        super().__init__()
+        self.job = job
+        self.calls = calls
+        self.made = 0
+
+    def prepare(self) -> Sequence[Op]:
+        """Pad; commit nothing."""
+        self.made = pad(self.job, self.calls)
+        return ()
+
+    def apply(self) -> None:
+        """Nothing was to be done."""
+
+
+class Handing(Calls):
+    """Makes every call as if others were waiting: the writing thread commits it."""
+
+    def _make(self, call: Call, act: Callable[[], Answer]) -> Answer | None:
+        self.engine.writer._crowded = True
+        return super()._make(call, act)
 
 
 def engine_of(job: Job) -> Engine:
@@ -109,10 +152,23 @@ def engine_of(job: Job) -> Engine:
     limits = LIMITS
     if job.small:
         limits = replace(LIMITS, checkpoint_pages=20, load_chunk=5, head_max=8)
+    if job.planted == "no-ballast":
+        limits = replace(limits, ballast_bytes=0)
     engine = open_engine(job.path, durability=job.durability, limits=limits, upkeep=False)
+    store = engine.store
+    assert isinstance(store, SqliteStore)
     if job.planted == "sync-off":
-        engine.store.connection.execute("PRAGMA synchronous=OFF")  # type: ignore[attr-defined]
+        store.connection.execute("PRAGMA synchronous=OFF")
+    elif job.planted == "go-on":
+        store.stop = lambda reason: None  # type: ignore[method-assign]
     return engine
+
+
+def calls_of(job: Job, engine: Engine, note: Callable[[Event], object]) -> Calls:
+    """Return what makes the job's calls."""
+    if job.planted == "early":
+        return Early(engine, note, job.first)
+    return (Handing if job.crowd else Calls)(engine, note, job.first)
 
 
 def work(job: Job, note: Callable[[Event], object]) -> None:
@@ -122,9 +178,13 @@ def work(job: Job, note: Callable[[Event], object]) -> None:
 
         single(job, note)
         return
-    pad(job, job.pad)
+    if not job.crowd:
+        pad(job, job.pad)
     engine = engine_of(job)
-    calls = (Early if job.planted == "early" else Calls)(engine, note, job.first)
+    calls = calls_of(job, engine, note)
+    if job.crowd:
+        engine.writer._crowded = True
+        engine.writer.run(Padding(job, job.pad))
     if job.kind == "script":
         script(calls)
     else:
@@ -155,6 +215,7 @@ def child(job: Job) -> None:
 def main() -> None:
     """Fork a child for each line."""
     logging.getLogger("embedq").setLevel(logging.ERROR)
+    importlib.import_module("sqlite_utils")  # else each child that makes a file would import it
     decode = msgspec.json.Decoder(Job).decode
     for line in sys.stdin.buffer:
         job = decode(line)

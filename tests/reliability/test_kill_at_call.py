@@ -1,0 +1,67 @@
+"""Kill -9 at the first, second, third … write and sync, until the program gets through."""
+
+import shutil
+import signal
+
+import pytest
+
+from tests.reliability.killing import Chain, memory_folder, worker
+from tests.reliability.nth import at_call, needs_strace
+from tests.reliability.worker import Job
+
+pytestmark = [pytest.mark.reliability, needs_strace]
+
+#: More calls of one kind than the script makes.
+MOST = 400
+
+
+@pytest.fixture
+def folder(tmp_path):
+    with memory_folder(tmp_path) as folder:
+        yield folder
+
+
+def deaths_at_every_call(parent, call, **options):
+    """Run the script on a new file for each call number; return how many runs were killed."""
+    stride, start = options.pop("stride", 1), options.pop("start", 1)
+    with worker(*at_call(call, "signal=KILL", MOST)) as program:
+        for number in range(start, MOST, stride):
+            folder = parent / "case"
+            folder.mkdir(mode=0o700)
+            one = Chain(folder / "q.db")
+            job = Job(
+                path=str(one.path),
+                kind="script",
+                first=one.first(),
+                call=call,
+                pad=MOST - number,
+                **options,
+            )
+            events, status = program.run(job)
+            one.feed(events)
+            assert one.check(drain=True) == [], f"killed at {call} number {number}"
+            shutil.rmtree(folder)
+            if status != -signal.SIGKILL:
+                assert status == 0
+                return number // stride
+    raise AssertionError(f"the script makes more than {MOST} calls of {call}")
+
+
+@pytest.mark.parametrize("start", [1, 2, 3])
+def test_a_kill_at_any_write_loses_nothing(folder, start):
+    assert deaths_at_every_call(folder, "pwrite64", start=start, stride=3) > 50
+
+
+@pytest.mark.parametrize("start", [1, 2])
+def test_a_kill_at_the_writing_thread_loses_nothing(folder, start):
+    assert deaths_at_every_call(folder, "pwrite64", start=start, stride=5, crowd=True) > 20
+
+
+@pytest.mark.parametrize("crowd", [False, True])
+def test_a_kill_at_any_sync_loses_nothing(folder, crowd):
+    assert deaths_at_every_call(folder, "fdatasync", crowd=crowd) > 15
+
+
+def test_a_kill_at_any_write_loses_nothing_without_syncs(folder):
+    deaths = deaths_at_every_call(folder, "pwrite64", stride=6, durability="normal")
+    assert deaths > 20
