@@ -211,10 +211,16 @@ class Broker:
                 state = self._states[name] = declare(desk, name, self._declared.get(name, {}))
         return desk, state
 
+    def opened(self, name: str) -> tuple[Desk, QueueState] | None:
+        """Return the same if the file is open and the queue is known: never waits."""
+        desk, state = self._desk, self._states.get(name)
+        return None if desk is None or state is None else (desk, state)
+
     async def astate_of(self, name: str) -> tuple[Desk, QueueState]:
         """Do the same as `state_of`, from a coroutine."""
-        if self._desk is not None and name in self._states:
-            return self._desk, self._states[name]
+        found = self.opened(name)
+        if found is not None:
+            return found
         import asyncio  # noqa: PLC0415  # loaded already, by those who use coroutines
 
         return await asyncio.to_thread(self.state_of, name)

@@ -144,7 +144,11 @@ class Queue(Generic[T]):
         self, body: T, *, timeout: Duration | None = None, **options: Unpack[PutOptions]
     ) -> Receipt:
         """Do the same as `put`, from a coroutine."""
-        return (await self.aput_many([body], timeout=timeout, **options))[0]
+        if options or timeout is not None:
+            return (await self.aput_many([body], timeout=timeout, **options))[0]
+        desk, state = self.broker.opened(self.name) or await self._astate()
+        kind, data = self._encode(body)
+        return Receipt(desk.ids, await desk.aput(state, data, kind))
 
     async def aput_many(
         self,

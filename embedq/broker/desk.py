@@ -6,14 +6,14 @@ Does not know: handlers, threads of consumers, asyncio (awaiting.py), sockets.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import NamedTuple
 
 from embedq.broker import byid, handover, moves, supply
 from embedq.broker.endings import DONE, Ending, Settlement, Together
 from embedq.broker.engine import Engine
 from embedq.broker.leases import Lease
-from embedq.broker.state import GroupState
+from embedq.broker.state import GroupState, QueueState
 from embedq.broker.waiting import Waiter
 from embedq.clock import Clock
 from embedq.errors import GroupNotFound, UnknownMessage
@@ -96,6 +96,7 @@ class Desk(Engine):
         super().__init__(store, clock=clock, limits=limits, session=session)
         self.opened_at = self.monotonic()
         self._was_clean = store.clean
+        self._aput: Callable[[QueueState, bytes, int], Awaitable[int]] | None = None
         self.events.clock = self.clock
         self.events.add_source(self._counted)
 
@@ -106,6 +107,15 @@ class Desk(Engine):
             counts["delivered", queue.name] = sum(group.delivered for group in queue.groups)
             counts["acked", queue.name] = sum(group.acked for group in queue.groups)
         return counts
+
+    def aput(self, queue: QueueState, body: bytes, kind: int = 0) -> Awaitable[int]:
+        """Do the same as `put`, from a coroutine. Those of one turn of the loop go together."""
+        put = self._aput
+        if put is None:
+            from embedq.broker import gathering  # noqa: PLC0415  # asyncio only where it is used
+
+            put = self._aput = gathering.Gathering(self).put
+        return put(queue, body, kind)
 
     # ------------------------------------------------------------------------- settling
 
