@@ -15,7 +15,7 @@ finds the mark of the interrupted commit and lets store and book settle what rea
 from __future__ import annotations
 
 import threading
-from _thread import allocate_lock
+from _thread import allocate_lock, get_ident
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
@@ -107,6 +107,10 @@ class Writer:
         self.lock = allocate_lock()
         self._tasks: SimpleQueue[Task | None] = SimpleQueue()
         self._crowded = False
+        #: Threads that commit or are about to. The lock alone does not show them: it counts as
+        #: free until the one who has got it also has the GIL, and then callers would queue up
+        #: at the lock, each to commit alone.
+        self._inside: dict[int, None] = {}
         self._company = 0  # how many have shared a commit recently
         self._commit_s = 0.0  # how long a commit takes, roughly
         self._inflight: object = None
@@ -145,16 +149,21 @@ class Writer:
         """
         if self._refusal is not None:
             raise self._refusal
-        if self._crowded or self.lock.locked():
+        if self._crowded or self._inside or self.lock.locked():
             gate = allocate_lock()
             gate.acquire()
             task.gate = gate
             self._hand_over(task)
             gate.acquire()
         else:
-            with self.lock:
-                self._commit([task])
-                self._store.after_commit()
+            me = get_ident()
+            try:
+                self._inside[me] = None
+                with self.lock:
+                    self._commit([task])
+                    self._store.after_commit()
+            finally:
+                self._inside.pop(me, None)
         if task.error is not None:
             raise task.error
 
@@ -197,6 +206,8 @@ class Writer:
                     self._commit_s += (self._monotonic() - began - self._commit_s) / 4
                     self._company = max(len(batch), (self._company + len(batch)) // 2)
                     self._crowded = len(batch) > 1
+                    if not self._crowded:
+                        self._inside.clear()  # should an interrupted caller have stayed in it
                     self._answer(batch)
                     batch = []
                     self._store.after_commit()
