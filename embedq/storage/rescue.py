@@ -84,7 +84,7 @@ class Rescue:
             case Row(table, (int(queue), str(name), int(id_))) if table == GROUP_NAMES:
                 self._group_names.setdefault(id_, (queue, name))
             case Row(table, (str(name), int(number))) if table == NUMBERS:
-                if 0 < number <= SEQ_MAX:
+                if 0 < number <= (SEQ_MAX if name == "dead" else _ID_MAX):
                     self._numbers[name] = max(number, self._numbers.get(name, 0))
             case Row("consumer_group" | "queue" | "session", (int(id_), *_)) if id_ > _ID_MAX:
                 self._drop_one(row.table)
@@ -339,8 +339,5 @@ class Rescue:
         self._numbers["consumer_group"] = max(self._numbers.get("consumer_group", 0), group)
         for table, number in self._numbers.items():
             known = "UPDATE sqlite_sequence SET seq=max(seq,?) WHERE name=?"
-            highest = SEQ_MAX if table == "dead" else _ID_MAX
-            if table not in self._insert or number > highest:
-                continue
-            if not self._execute(known, (number, table)).rowcount:
+            if table in self._insert and not self._execute(known, (number, table)).rowcount:
                 self._execute("INSERT INTO sqlite_sequence VALUES (?,?)", (table, number))
