@@ -246,8 +246,7 @@ class Receipt(_Identified, frozen=True, eq=False):
 class Message(_Identified, frozen=True, eq=False):
     """A stored message as it is delivered: Message(origin, seq, queue, body, …), and `.id`.
 
-    Times are milliseconds of the wall clock; `max_attempts` None is the queue's default, 0 is
-    endless, as in Draft.
+    Times are milliseconds of the wall clock; `max_attempts` means what it means in Draft.
     """
 
     queue: str
@@ -381,9 +380,8 @@ class AttemptRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class DeadLetter(_Identified, frozen=True, eq=False):
     """A message that will not be delivered again: DeadLetter(origin, seq, queue, …), and `.id`.
 
-    `reason` is one of lifecycle.Reason, `detail` the sentence for people, `moved_by` who or what
-    decided; `attempts` the newest LIMITS.attempts_kept of them, oldest first; `number` its place
-    in the order of dying.
+    `reason` is a lifecycle.Reason, `detail` a sentence, `moved_by` who or what decided, `number`
+    its place among the dead; `attempts` the newest LIMITS.attempts_kept of them, oldest first.
     """
 
     queue: str

@@ -240,7 +240,7 @@ def test_messages_come_as_an_asynchronous_stream(orders: Queue[Order]) -> None:
 def test_blocking_calls_are_safe_where_a_loop_runs(orders: Queue[Order]) -> None:
     async def main() -> None:
         tasks = [asyncio.create_task(orders.aput(Order(n))) for n in range(50)]
-        await asyncio.sleep(0)
+        await asyncio.wait(tasks, timeout=0)
         for number in range(50):
             orders.put(Order(number))
         await asyncio.gather(*tasks)

@@ -270,7 +270,7 @@ def test_a_cancelled_coroutine_gives_the_message_back(
         async def work() -> None:
             async with delivery:
                 entered.set()
-                await asyncio.sleep(100)
+                await asyncio.Event().wait()
 
         task = asyncio.create_task(work())
         await entered.wait()

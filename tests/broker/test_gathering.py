@@ -85,7 +85,7 @@ def test_a_cancelled_put_disturbs_no_other(desk: Desk) -> None:
 
     async def main() -> None:
         tasks = [asyncio.ensure_future(desk.aput(queue, b"x")) for _ in range(10)]
-        await asyncio.sleep(0)
+        await asyncio.wait(tasks, timeout=0)
         tasks[3].cancel()
         done = await asyncio.gather(*tasks, return_exceptions=True)
         assert isinstance(done[3], asyncio.CancelledError)
