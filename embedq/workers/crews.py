@@ -100,7 +100,7 @@ class ConsumerRunner:
             if self._drain is not None:
                 return  # it comes too late
             self.crews.append(crew)
-        if spec.timeout is not None or isinstance(crew, LoopCrew):
+        if runner.is_watched or isinstance(crew, LoopCrew):
             self.watch.add(crew, spec.timeout)
         crew.start()
         self._desk.events.emit(

@@ -206,7 +206,10 @@ class LoopCrew:
         self._ended(pairs)
 
     def check(self, now: float) -> None:
-        """Tell if a handler blocks the loop. Called by the watch, from its thread."""
+        """Tell if a handler blocks the loop, and who lost a lease. Called by the watch."""
+        if self.runner.is_watched:
+            for run in list(self._runs):
+                self.runner.look_at_leases(run)
         stack = self._pulse.check(now) if self._runs else None
         if stack is not None:
             self.desk.events.emit(

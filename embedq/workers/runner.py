@@ -188,6 +188,18 @@ class Runner:
         seconds = self.spec.timeout or 0.0
         return self._pairs(run, lambda lease: self.judge.timed_out(seconds, self.case(lease)))
 
+    def look_at_leases(self, run: Run) -> None:
+        """Tell a handler whose message is no longer its own: purged, cancelled, settled by id."""
+        for delivery in run.deliveries:
+            if not delivery.settled and not delivery.lease.is_held:
+                delivery.cancelled.set("lease_lost")
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether a running handler has to be looked at now and then."""
+        spec = self.spec
+        return spec.timeout is not None or self._wants_delivery or spec.batch is not None
+
     def timed_out(self, run: Run) -> None:
         """Tell that a handler has run for too long."""
         for lease in run.leases[:1]:

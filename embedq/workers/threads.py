@@ -58,6 +58,7 @@ class ThreadCrew:
         self.released = 0
         self.stuck = 0
         self._loop = loop
+        self._is_watched = runner.is_watched
         self._slots: list[Slot] = []
         self._lock = threading.Lock()
         self._closing = threading.Event()
@@ -135,7 +136,7 @@ class ThreadCrew:
         for lease in leases:
             self.desk.keep(lease, slot.thread.is_alive)
         slot.run = run
-        if deadline is not None:
+        if self._is_watched:
             self.bell.wake_watch()
         context = contextvars.copy_context()
         # A context for each message: what a handler sets there must not reach the next one.
@@ -241,10 +242,16 @@ class ThreadCrew:
     # ----------------------------------------------------------------- losing patience
 
     def check(self, now: float) -> None:
-        """End what has run for longer than its timeout, in two steps. Called by the watch."""
+        """End what has run for longer than its timeout, in two steps; see who lost a lease.
+
+        Called by the watch.
+        """
         for slot in list(self._slots):
             run = slot.run
-            if run is None or run.deadline is None or run.deadline > now:
+            if run is None:
+                continue
+            self.runner.look_at_leases(run)
+            if run.deadline is None or run.deadline > now:
                 continue
             if run.why is None:
                 self.runner.timed_out(run)

@@ -6,8 +6,9 @@ import sys
 import threading
 
 import pytest
-from embedq.broker.delivery import Delivery
 
+from embedq.broker.delivery import Delivery
+from embedq.broker.endings import DONE
 from embedq.errors import Reject, Retry, StoreBusy
 from embedq.lifecycle import Outcome, Reason
 from embedq.policy import QueuePolicy, RetryPolicy
@@ -218,6 +219,21 @@ def test_a_handler_that_runs_longer_than_its_lease_keeps_it(bench):
     bench.until(bench.drained)
     assert bench.seen == [0]
     assert not bench.count("lease_expired")
+
+
+def test_a_handler_learns_that_its_message_is_no_longer_its_own(bench):
+    def handle(order, delivery: Delivery):
+        bench.seen.append(delivery.lease)
+        delivery.cancelled.wait(15)
+        bench.seen.append(delivery.cancelled.reason)
+
+    bench.consume(handle)
+    bench.put(b"0")
+    bench.until(lambda: bench.seen)
+    bench.desk.settle([(bench.seen[0], DONE)])  # as an operator would, by id
+    bench.until(lambda: len(bench.seen) == 2)
+    assert bench.seen[1] == "lease_lost"
+    assert bench.drained()
 
 
 # ------------------------------------------------------------------------------- timeouts
