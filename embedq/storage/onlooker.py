@@ -188,3 +188,8 @@ class _NoLock:
 
     def release(self) -> None:
         return
+
+
+def sqlite_version() -> tuple[int, ...]:
+    """Return the version of the SQLite library that this Python uses."""
+    return sqlite3.sqlite_version_info

@@ -1,0 +1,135 @@
+"""Reaching the database: from outside for a look, or as its host for a moment.
+
+Knows: where the path comes from, how long to wait for others, what a host of a moment owes.
+Does not know: what is done with it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from embedq.cli.asked import Asked
+from embedq.cli.output import Progress
+from embedq.clock import Clock, SystemClock
+from embedq.errors import InvalidOption, NotAnEmbedqFile, QueueNotFound, StoreInUse
+
+if TYPE_CHECKING:
+    from embedq.app.settings import Settings
+    from embedq.broker.desk import Desk
+    from embedq.broker.state import QueueState
+    from embedq.storage.onlooker import Onlooker
+
+VARIABLE: Final = "EMBEDQ_DB"
+
+#: How long to wait for another command that has the file for a moment.
+WAIT_S: Final = 2.0
+#: Whoever has had the file for longer is no command but an application.
+_MOMENT_S: Final = 3.0
+_RETRY_S: Final = 0.02
+
+_IN_USE: Final = (
+    "stop that process, or let it do this; peek, queues, stats, dead list, dead show, doctor, "
+    "check and backup work beside it"
+)
+
+
+def settings_of(asked: Asked) -> Settings:
+    """Return the settings. Raises InvalidOption where there is no path, or a wrong value."""
+    from embedq.app.settings import resolve  # noqa: PLC0415  # --help needs no settings
+
+    try:
+        return resolve({"path": asked.db or os.environ.get(VARIABLE) or None})
+    except InvalidOption as error:
+        if error.details.get("argument") != "path":
+            raise
+        raise InvalidOption(
+            "there is no path to the database file",
+            hint=f"write --db PATH, set {VARIABLE}, or path in [tool.embedq] of pyproject.toml",
+            argument="path",
+        ) from error
+
+
+def path_of(asked: Asked) -> str:
+    """Return the path of the database, which must be there. Raises InvalidOption."""
+    path = settings_of(asked).path
+    if not os.path.exists(path):  # noqa: PTH110  # also for what Path refuses, like a NUL
+        raise InvalidOption(
+            f"there is no database file {path}",
+            hint="correct --db; `embedq put` creates a file",
+            argument="path",
+        )
+    return path
+
+
+def look(asked: Asked) -> Onlooker:
+    """Return an onlooker, which is in nobody's way."""
+    from embedq.storage.onlooker import Onlooker  # noqa: PLC0415  # --help needs no database
+
+    return Onlooker(path_of(asked))
+
+
+@contextmanager
+def host(
+    asked: Asked, *, create: bool = False, wait_s: float = WAIT_S, clock: Clock | None = None
+) -> Iterator[Desk]:
+    """Be the host of the database inside the block, which ought to be short.
+
+    Nobody can start an application on the file meanwhile. Raises StoreInUse, at once if the file
+    belongs to an application, and what opening raises.
+    """
+    settings = settings_of(asked)
+    path = settings.path if create else path_of(asked)
+    with _opened(path, settings, wait_s, clock or SystemClock()) as desk:
+        _settle_the_past(desk, asked)
+        yield desk
+
+
+def _opened(path: str, settings: Settings, wait_s: float, clock: Clock) -> Desk:
+    from embedq.broker.host import open_engine  # noqa: PLC0415  # --help needs no engine
+
+    if path == ":memory:":
+        raise NotAnEmbedqFile("a database in memory ends with its process", hint="name a file")
+    until = clock.monotonic() + wait_s
+    while True:
+        try:
+            return open_engine(path, durability=settings.durability, upkeep=False)
+        except StoreInUse as error:
+            started = error.details.get("started_ms")
+            settled = isinstance(started, int) and clock.time() - started / 1000 > _MOMENT_S
+            if settled or clock.monotonic() >= until:
+                raise StoreInUse(
+                    error.message, hint=_IN_USE, pid=error.pid, started_ms=started
+                ) from error
+        time.sleep(_RETRY_S)
+
+
+def _settle_the_past(desk: Desk, asked: Asked) -> None:
+    """Do what a host does in the background: a close that says "clean" must mean it."""
+    desk.store.look_around()
+    if desk.upkeep.verifier is not None:
+        with Progress("verifying after a restart of the machine: rows", as_json=asked.json) as bar:
+            while (verifier := desk.upkeep.verifier) is not None:
+                desk.upkeep.verify()
+                bar(verifier.checked, 0)
+    if not desk.counts_exact:
+        desk.upkeep.count()
+
+
+def queue_in(desk: Desk, name: str) -> QueueState:
+    """Return a queue that exists. Raises QueueNotFound, naming those that do."""
+    try:
+        return desk.existing_queue(name)
+    except QueueNotFound as error:
+        raise not_found(name, list(desk.queues)) from error
+
+
+def not_found(name: str, names: list[str]) -> QueueNotFound:
+    """Return the error for a queue that does not exist."""
+    known = ", ".join(repr(each) for each in sorted(names)[:10])
+    more = ", …" if len(names) > 10 else ""  # noqa: PLR2004  # as many as were named
+    hint = f"queues are {known}{more}" if names else "there are no queues yet"
+    return QueueNotFound(f"there is no queue {name!r}", hint=hint)
