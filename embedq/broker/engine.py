@@ -63,6 +63,7 @@ class Engine(Registry):
         self.deadlines = Deadlines()
         self.ids = MessageIds(store.key)
         self.counts_exact = store.clean
+        self.interruptions = 0
         self._counter = 0
         self._closed = False
         self.writer = Writer(
@@ -252,21 +253,15 @@ class Engine(Registry):
 
     def end_leases(self) -> int:
         """Take back the leases whose time is over; each was an attempt. Returns how many."""
+        over: list[Lease] = []
         with self.writer.lock:
-            over = self.deadlines.over(self.monotonic())
+            self.writer.settle()
+            self.writer.change(lambda: over.extend(self.deadlines.over(self.monotonic())))
         by_group: dict[int, list[Lease]] = {}
         for lease in over:
             by_group.setdefault(lease.group.id, []).append(lease)
-        try:
-            for group_id in list(by_group):
-                leases = by_group[group_id]
-                self.writer.run(settling.Timeouts(self, leases[0].group, leases))
-                del by_group[group_id]
-        finally:
-            if by_group:  # an error: they are still held, so watch them again
-                with self.writer.lock:
-                    for leases in by_group.values():
-                        self.deadlines.add(self.monotonic(), leases)
+        for leases in by_group.values():
+            self.writer.run(settling.Timeouts(self, leases[0].group, leases))
         return len(over)
 
     # ------------------------------------------------------------------ looking and removing
@@ -324,11 +319,12 @@ class Engine(Registry):
     def interrupted(self) -> None:
         """See embedq.storage.writer.Book: counts are no longer exact, everything is read again."""
         self.counts_exact = False
+        self.interruptions += 1
         for group in self.groups():
             self.rebuild(group)
-            for lease in group.leases.values():
-                # Its claim may have been interrupted before anybody watched it.
-                self.deadlines.add(lease.deadline, [lease])
+        self.deadlines.watch_only(
+            lease for group in self.groups() for lease in group.leases.values()
+        )
         for queue in self.queues.values():
             queue.last = max(queue.last, self.store.last_seq)
 
@@ -344,7 +340,9 @@ class Engine(Registry):
         try:
             if release and self.store.stopped is None:
                 for group in self.groups():
-                    self.release(list(group.leases.values()))
+                    # Some may be settled meanwhile by others: that is no failure of the close.
+                    held = list(group.leases.values())
+                    self.writer.run(settling.Releases(self, group, held))
             if self.store.stopped is None:
                 self.writer.run(changes.SaveCounts(self, exact=self.counts_exact))
                 clean = True

@@ -7,7 +7,7 @@ Does not know: the store, which message comes next.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from embedq.broker.ready import Entry
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 #: Seqs watched before the first look for settled ones: a quarter of a megabyte.
 _SWEEP: Final = 8_000
+
+#: Seconds until a lease that has ended is named again, if nobody could end it.
+_AGAIN_S: Final = 1.0
 
 
 class Lease:
@@ -119,12 +122,19 @@ class Deadlines:
         self.watched = sum(len(entry[4]) for entry in swept)
         self._sweep_at = max(_SWEEP, 2 * self.watched)
 
+    def watch_only(self, leases: Iterable[Lease]) -> None:
+        """Forget what was watched: an exception from outside may have struck `add` or `over`."""
+        self._heap.clear()
+        self.watched = 0
+        for lease in leases:
+            self.add(lease.deadline, [lease])
+
     def next(self) -> float | None:
         """Return when to look again (monotonic seconds), None if nothing is leased."""
         return self._heap[0][0] if self._heap else None
 
     def over(self, now: float) -> list[Lease]:
-        """Return the leases that have ended, each once; they are no longer watched.
+        """Return the leases that have ended, each once; in a second they come again if still held.
 
         An extended lease is left to the entry of its extension, one that is kept is extended.
         """
@@ -143,6 +153,9 @@ class Deadlines:
                     ended[lease] = None
         for lease in kept:
             self.add(lease.deadline, [lease])
+        # What ends them may fail, or be interrupted.
+        for lease in ended:
+            self.add(now + _AGAIN_S, [lease])
         return list(ended)
 
 

@@ -10,6 +10,7 @@ concern them: a message beyond what memory has seen moves only through here. The
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from embedq.broker.ready import Entry
@@ -36,7 +37,7 @@ def _feed_stream(engine: Engine, group: GroupState, level: int, most: int) -> No
     index = group.index
     with engine.writer.lock:
         engine.writer.settle()
-        if index.hungry(most, engine.now_ms()) != level:
+        if engine.writer.change(lambda: index.hungry(most, engine.now_ms())) != level:
             return  # somebody else has loaded it while we waited
         stream = index.streams[level]
         generation = index.generation
@@ -47,8 +48,8 @@ def _feed_stream(engine: Engine, group: GroupState, level: int, most: int) -> No
         engine.writer.settle()
         if index.generation != generation:
             return
-        now = engine.now_ms()
-        index.load(level, chunk, group.queue.last, lambda w: admit(engine, group, w, now))
+        one = partial(admit, engine, group, now=engine.now_ms())
+        engine.writer.change(lambda: index.load(level, chunk, group.queue.last, one))
 
 
 def _feed_timeline(engine: Engine, group: GroupState, timeline: Timeline) -> None:
@@ -66,8 +67,8 @@ def _feed_timeline(engine: Engine, group: GroupState, timeline: Timeline) -> Non
         current = index.retries if retries else index.delayed
         if current is not timeline or timeline.after != after or timeline.complete:
             return
-        now = engine.now_ms()
-        index.load_due(timeline, chunk, lambda w: admit(engine, group, w, now))
+        one = partial(admit, engine, group, now=engine.now_ms())
+        engine.writer.change(lambda: index.load_due(timeline, chunk, one))
 
 
 def admit(engine: Engine, group: GroupState, waiting: Waiting, now: int) -> None:

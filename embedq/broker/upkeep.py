@@ -250,12 +250,16 @@ class Upkeep:
             ask = engine.store.begin_tally()
             before = {queue.id: (queue.stored, queue.dead) for queue in engine.queues.values()}
             settled = {group.id: group.settled for group in engine.groups()}
+            interruptions = engine.interruptions
         try:
             tally: Tally = ask()
         except StorageError as error:
             self.trouble = error
             return
         with engine.writer.lock:
+            engine.writer.settle()
+            if engine.interruptions != interruptions:
+                return  # nobody knows what was counted meanwhile: the next round counts again
             for queue in engine.queues.values():
                 stored, dead = before.get(queue.id, (0, 0))
                 queue.stored += tally.stored.get(queue.id, 0) - stored

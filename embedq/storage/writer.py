@@ -15,16 +15,18 @@ finds the mark of the interrupted commit and lets store and book settle what rea
 from __future__ import annotations
 
 import threading
-from _thread import allocate_lock, get_ident
+from _thread import allocate_lock, get_ident, start_new_thread
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, TypeVar
 
 from embedq.clock import Clock, SystemClock
 from embedq.errors import EmbedqError, StorageError, StoreClosed, StoreFailed
 from embedq.storage.ops import Op, PutPlain
 from embedq.storage.port import Store
+
+T = TypeVar("T")
 
 #: Errors that say nothing about the single operation: the group is not tried one by one.
 _COMMON = frozenset({"store_busy", "store_failed", "store_corrupt", "store_closed"})
@@ -115,8 +117,8 @@ class Writer:
         self._commit_s = 0.0  # how long a commit takes, roughly
         self._inflight: object = None
         self._refusal: EmbedqError | None = None
-        self._thread: threading.Thread | None = None
-        self._starting = allocate_lock()
+        #: Held by the writing thread while it serves.
+        self._serving = allocate_lock()
         self._ended = False
         self.groups = 0
 
@@ -176,25 +178,34 @@ class Writer:
 
     def _hand_over(self, task: Task) -> None:
         self._tasks.put(task)
-        if self._thread is None:
-            with self._starting:
-                if self._thread is None:
-                    thread = threading.Thread(
-                        target=self._serve, name="embedq-writer", daemon=True
-                    )
-                    thread.start()
-                    self._thread = thread
+        if not self._serving.locked():
+            # Not by threading.Thread: an exception that strikes its start() can leave a thread
+            # that waits for ever. If two are started, the second finds the lock taken, and ends.
+            start_new_thread(self._write_in_thread, ())
         if self._ended:
             self._refuse_rest()  # nobody else will answer
 
     # --------------------------------------------------------------- the writing thread
 
+    def _write_in_thread(self) -> None:
+        with suppress(BaseException):  # told to everyone who waits
+            self._write()
+
+    def _write(self) -> None:
+        if self._serving.acquire(blocking=False):
+            try:
+                if not self._ended:
+                    self._serve()
+            finally:
+                self._serving.release()
+
     def _serve(self) -> None:
         batch: list[Task] = []
         try:
-            while True:
+            while not self._ended:
                 task = self._tasks.get()
                 if task is None:
+                    self._ended = True
                     return
                 batch = [task]
                 if self._company > 1:
@@ -211,10 +222,10 @@ class Writer:
                     self._answer(batch)
                     batch = []
                     self._store.after_commit()
-                if ended:
-                    return
-        except BaseException as error:  # noqa: BLE001  # told to everyone who waits, below
+                self._ended = ended
+        except BaseException as error:
             self._give_up(batch, error)
+            raise
 
     def _commit_together(self, batch: list[Task]) -> None:
         try:
@@ -333,6 +344,16 @@ class Writer:
         if self._inflight is not None:
             self._recover()
 
+    def change(self, step: Callable[[], T]) -> T:
+        """Change memory without a commit, marked like one. The lock is held.
+
+        If the step is interrupted, or fails, whoever enters next looks at everything again.
+        """
+        self._inflight = step
+        result = step()
+        self._inflight = None
+        return result
+
     # --------------------------------------------------------------------------- end
 
     def refuse(self, reason: EmbedqError) -> None:
@@ -342,11 +363,10 @@ class Writer:
     def close(self) -> None:
         """Commit what waits, end the writing thread, refuse the rest."""
         self.refuse(StoreClosed("the store is closed"))
-        thread = self._thread
-        if thread is not None:
-            self._tasks.put(None)
-            thread.join()
-        self._ended = True
+        self._tasks.put(None)
+        self._write()  # what waits is committed here, unless somebody serves
+        with self._serving:
+            self._ended = True
         self._refuse_rest()
 
 
