@@ -33,7 +33,10 @@ def _looks(code: CodeType) -> frozenset[int]:
 
 
 class Strike:
-    """One call, in the main thread, that is struck at its `number`-th point; `where` stays None if it has fewer."""
+    """One call, in the main thread, that is struck at its `number`-th point.
+
+    `where` stays None if it has fewer.
+    """
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -43,7 +46,7 @@ class Strike:
         # a call would let the exception strike the trace function.
         self._press: defaultdict[str, None] = defaultdict(interrupt_main)
 
-    def _trace(self, frame: FrameType, event: str, argument: object) -> Any:  # noqa: ANN401
+    def _trace(self, frame: FrameType, event: str, argument: object) -> Any:
         frame.f_trace_lines = False
         frame.f_trace_opcodes = True
         if event == "call" or (event == "opcode" and frame.f_lasti in _looks(frame.f_code)):

@@ -8,21 +8,26 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import logging
+import os
 import shutil
+import signal
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from embedq.broker.engine import Engine
 from embedq.broker.host import open_engine
 from embedq.clock import VirtualClock
-from embedq.errors import StaleLease
+from embedq.errors import EmbedqError, StaleLease, StoreFailed
 from embedq.limits import LIMITS
 from embedq.message import draft
 from embedq.storage.writer import Writer
-from tests.reliability.interrupting import strikes
+from tests.reliability.interrupting import Strike, strikes
 
 pytestmark = [
     pytest.mark.reliability,
@@ -34,6 +39,9 @@ TIGHT = dataclasses.replace(
     LIMITS, load_chunk=2, head_max=3, disk_watermark_bytes=0, ballast_bytes=0
 )
 LEASE_S = 10.0
+
+#: Set for a run of a quarter of an hour instead of one of a minute.
+EVERY_POINT = bool(os.environ.get("EMBEDQ_TEST_EVERY_POINT"))
 
 
 class Ground:
@@ -59,13 +67,16 @@ class Ground:
         self.engine.close()
         self.open()
 
+    def abandon(self) -> None:
+        self.engine.writer.close()
+        self.engine.store.close(clean=False)
+
     def reopen_crashed(self) -> None:
         old, self.number = self.path, self.number + 1
         self.path = self.folder / f"q{self.number}.db"
         for suffix in ("", "-wal"):
             shutil.copyfile(f"{old}{suffix}", f"{self.path}{suffix}")
-        self.engine.writer.close()
-        self.engine.store.close(clean=False)
+        self.abandon()
         self.open()
 
     def fill(self) -> None:
@@ -86,6 +97,10 @@ class Ground:
         )
         self.held += engine.claim(self.group, 2, LEASE_S)  # the urgent one is among them
         engine.put_many(queue, [b"more"] * 3)
+
+    def later(self) -> Engine:
+        self.clock.advance(LEASE_S)
+        return self.engine
 
     @property
     def stored(self) -> list[int]:
@@ -142,8 +157,11 @@ OPERATIONS: dict[str, Operation] = {
     "put": lambda g: lambda: g.engine.put(g.queue, b"one"),
     "put_many(3)": lambda g: lambda: g.engine.put_many(g.queue, [b"many"] * 3),
     "put_many(5)": lambda g: lambda: g.engine.put_many(g.queue, [b"many"] * 5),
-    "put_drafts": lambda g: lambda: g.engine.put_drafts(
-        g.queue, [draft(b"a", ordering_key="k"), draft(b"b", priority=9, dedup_key=f"{g.number}")]
+    "put_drafts": lambda g: (
+        lambda: g.engine.put_drafts(
+            g.queue,
+            [draft(b"a", ordering_key="k"), draft(b"b", priority=9, dedup_key=f"{g.number}")],
+        )
     ),
     "claim(1)": lambda g: lambda: g.engine.claim(g.group, 1, LEASE_S),
     "claim(9)": lambda g: lambda: g.engine.claim(g.group, 9, LEASE_S),
@@ -154,8 +172,8 @@ OPERATIONS: dict[str, Operation] = {
     "release": lambda g: lambda: g.engine.release(g.held),
     "extend": lambda g: lambda: g.engine.extend(g.held[0], 5),
     "cancel": lambda g: lambda: g.engine.cancel(g.queue, *g.stored),
-    "end_leases": lambda g: (g.clock.advance(LEASE_S), g.engine.end_leases)[1],
-    "round": lambda g: (g.clock.advance(LEASE_S), g.engine.upkeep.round)[1],
+    "end_leases": lambda g: g.later().end_leases,
+    "round": lambda g: g.later().upkeep.round,
     "count": lambda g: g.engine.upkeep.count,
 }
 
@@ -173,11 +191,16 @@ NEXT: tuple[Callable[[Ground], object], ...] = (
 
 
 def interrupt_everywhere(
-    ground: Ground, operation: Operation, *, crowded: bool = False, step: int = 1
+    ground: Ground,
+    operation: Operation,
+    *,
+    crowded: bool = False,
+    first: int = 1,
+    step: int = 1,
 ) -> int:
     """Interrupt an operation at each point in turn; return how many there were."""
     followers = itertools.cycle(NEXT)
-    for strike in strikes(step=step):
+    for strike in strikes(first, step):
         ground.fill()
         call = operation(ground)
         # As if others were committing: the operation is handed over to the writing thread.
@@ -195,6 +218,14 @@ def interrupt_everywhere(
     raise AssertionError("never reached")
 
 
+@pytest.fixture(autouse=True)
+def silence():
+    """Thousands of lost leases would be logged, and kept by pytest."""
+    logging.disable()
+    yield
+    logging.disable(logging.NOTSET)
+
+
 @pytest.fixture
 def ground(tmp_path):
     one = Ground(tmp_path)
@@ -202,8 +233,112 @@ def ground(tmp_path):
     one.engine.close()
 
 
+#: Every point of the operations that are promised; of longer or rarer ones some in each run.
+STEPS = {
+    "ack(4)": 3,
+    "cancel": 5,
+    "claim(9)": 7,
+    "end_leases": 9,
+    "fail": 3,
+    "put_drafts": 3,
+    "reject": 3,
+    "release": 3,
+    "round": 9,
+}
+
+
 @pytest.mark.parametrize("crowded", [False, True], ids=["alone", "in a crowd"])
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_an_interrupt_anywhere_leaves_nothing_stuck(ground, name, crowded):
-    points = interrupt_everywhere(ground, OPERATIONS[name], crowded=crowded)
-    print(name, points)
+    step = 1 if EVERY_POINT else STEPS.get(name, 1)
+    points = interrupt_everywhere(
+        ground, OPERATIONS[name], crowded=crowded, first=1 + crowded % step, step=step
+    )
+    assert points > 10
+
+
+@pytest.mark.parametrize("name", ["put", "put_many(5)", "claim(1)", "ack(4)"])
+def test_the_harness_notices_a_writer_that_does_not_mark_what_is_in_flight(
+    tmp_path, monkeypatch, name
+):
+    ignored = property(lambda writer: None, lambda writer, value: None)
+    monkeypatch.setattr(Writer, "_inflight", ignored, raising=False)
+    ground = Ground(tmp_path)
+    with pytest.raises((AssertionError, EmbedqError)):
+        interrupt_everywhere(ground, OPERATIONS[name])
+    ground.abandon()
+
+
+@pytest.mark.parametrize("name", ["put", "put_many(5)", "put_drafts", "claim(9)", "ack(4)"])
+def test_an_interrupt_among_others_who_commit_leaves_nothing_stuck(ground, name):
+    other = ground.engine.queue("others")
+    ending = threading.Event()
+
+    def commit_all_the_time() -> None:
+        while not ending.is_set():
+            ground.engine.put(other, b"noise")
+
+    noise = threading.Thread(target=commit_all_the_time)
+    noise.start()
+    try:
+        for number in range(1, 90, 6):
+            ground.fill()
+            Strike(number).during(OPERATIONS[name](ground))
+            ground.check()
+    finally:
+        ending.set()
+        noise.join()
+
+
+@pytest.fixture
+def ctrl_c():
+    """Return an event that is set when Ctrl-C has been noticed; only the first counts."""
+    noticed = threading.Event()
+
+    def handle(number: int, frame: object) -> None:
+        if not noticed.is_set():
+            noticed.set()
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, handle)
+    yield noticed
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("name", ["put", "put_many(5)", "put_drafts", "claim(9)", "ack(4)"])
+def test_a_caller_who_is_interrupted_while_waiting_leaves_nothing_stuck(
+    ground, monkeypatch, ctrl_c, name
+):
+    """A real signal, while the caller waits for the writing thread: the commit still happens."""
+    ground.fill()
+    call = OPERATIONS[name](ground)
+    store, here = ground.engine.store, threading.get_ident()
+    commit = store.commit
+
+    def commit_after_ctrl_c(batch: Any) -> None:
+        # Again, as a signal just before the wait begins is noticed after the wait only.
+        while threading.get_ident() != here and not ctrl_c.wait(0.05):
+            signal.pthread_kill(here, signal.SIGINT)
+        commit(batch)
+
+    monkeypatch.setattr(store, "commit", commit_after_ctrl_c)
+    always = property(lambda writer: True, lambda writer, value: None)
+    monkeypatch.setattr(Writer, "_crowded", always, raising=False)
+    with pytest.raises(KeyboardInterrupt):
+        call()
+    ground.check()
+
+
+def test_everybody_is_told_when_the_writing_thread_ends(ground, monkeypatch):
+    engine, queue = ground.engine, ground.queue
+    engine.put(queue, b"before")
+    monkeypatch.setattr(engine.store, "commit", Mock(side_effect=SystemExit("killed")))
+    engine.writer._crowded = True
+    with pytest.raises(StoreFailed, match="killed"):
+        engine.put_many(queue, [b"x"] * 5)
+    with pytest.raises(StoreFailed, match="killed"):
+        engine.put(queue, b"after")
+    ground.abandon()
+    ground.open()
+    assert ground.stored == [1]
+    ground.check()
