@@ -7,12 +7,14 @@ Does not know: the machine.
 from __future__ import annotations
 
 import dataclasses
+from unittest.mock import Mock
 
 import pytest
 
+from embedq.broker.engine import Engine
 from embedq.broker.host import open_engine
 from embedq.clock import VirtualClock
-from embedq.errors import StaleLease
+from embedq.errors import StaleLease, StoreBusy
 from embedq.limits import LIMITS
 from embedq.message import draft
 
@@ -26,10 +28,11 @@ SMALL = dataclasses.replace(
 class Host:
     """Opens one file again and again, as one host after another."""
 
+    engine: Engine
+
     def __init__(self, path):
         self.path = path
         self.clock = VirtualClock()
-        self.engine = None
 
     def open(self, limits=SMALL):
         self.engine = open_engine(self.path, clock=self.clock, limits=limits, upkeep=False)
@@ -106,3 +109,23 @@ def test_a_lease_that_is_named_twice_counts_once(host):
     assert len(leases) == 1
     host.engine.ack(*leases, *leases)
     assert (host.group.settled, host.group.waiting) == (1, 0)
+
+
+def test_an_urgent_message_waits_for_the_earlier_one_of_its_key(host):
+    host.engine.put_many(host.queue, [b"x"] * 10)
+    host.engine.put_drafts(host.queue, [draft(b"first", ordering_key="k")])
+    assert host.seqs(2) == [1, 2]  # the message with the key is still in the file only
+    host.engine.put_drafts(host.queue, [draft(b"second", ordering_key="k", priority=9)])
+    assert host.seqs(10) == [3, 4, 5, 6, 7, 8, 9, 10, 11]
+
+
+def test_what_is_given_back_after_a_failed_commit_comes_once(host, monkeypatch):
+    host.engine.put_many(host.queue, [b"x"] * 4)
+    held = host.claim(2)
+    busy = StoreBusy("another program holds the write lock")
+    with monkeypatch.context() as patch:
+        patch.setattr(host.engine.store, "commit", Mock(side_effect=busy))
+        with pytest.raises(StoreBusy):
+            host.claim()  # memory forgets what it took, and looks again
+    host.engine.release(held)
+    assert host.seqs(10) == [1, 2, 3, 4]
