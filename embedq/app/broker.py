@@ -375,7 +375,10 @@ class Broker:
 
     def stats(self) -> BrokerStats:
         """Return the numbers of the host and all its queues."""
-        return of_broker(self.desk)
+        runner = self._runner
+        if runner is None:
+            return of_broker(self.desk)
+        return of_broker(self.desk, running=runner.running, stuck=runner.stuck)
 
     astats = twin(stats)
     astop = twin(stop)

@@ -60,7 +60,8 @@ class BrokerStats(msgspec.Struct, frozen=True, kw_only=True):
     """One host. Counts are since it opened, `uptime_s` ago.
 
     `exact`: the counts of messages are exact, not still being counted after an unclean end.
-    `trouble`: what the last round of upkeep ran into, None if nothing.
+    `trouble`: what the last round of upkeep ran into, None if nothing. `running`: messages in
+    handlers of this process; `stuck`: handlers that nobody waits for any more.
     """
 
     path: str | None
@@ -69,6 +70,8 @@ class BrokerStats(msgspec.Struct, frozen=True, kw_only=True):
     exact: bool
     trouble: str | None
     commits: int
+    running: int
+    stuck: int
     queues: tuple[QueueStats, ...]
     events: dict[str, int]
 
@@ -140,8 +143,8 @@ def of_queue(
     )
 
 
-def of_broker(desk: Desk) -> BrokerStats:
-    """Return the numbers of a host."""
+def of_broker(desk: Desk, *, running: int = 0, stuck: int = 0) -> BrokerStats:
+    """Return the numbers of a host; whoever runs handlers knows `running` and `stuck`."""
     counts = desk.events.counts()
     events: dict[str, int] = {}
     for (name, _), count in counts.items():
@@ -155,6 +158,8 @@ def of_broker(desk: Desk) -> BrokerStats:
         exact=desk.counts_exact,
         trouble=None if trouble is None else str(trouble),
         commits=desk.writer.groups,
+        running=running,
+        stuck=stuck,
         queues=tuple(of_queue(desk, queue, counts) for queue in list(desk.queues.values())),
         events=events,
     )

@@ -11,7 +11,7 @@ from embedq.broker.endings import DONE, Failed
 from embedq.broker.host import open_engine
 from embedq.broker.leases import Lease
 from embedq.broker.state import GroupState, QueueState
-from embedq.broker.waiting import Waiter
+from embedq.broker.waiting import Waiter, Waiters
 from embedq.clock import VirtualClock
 from embedq.errors import StoreClosed
 from embedq.message import draft
@@ -268,6 +268,57 @@ def test_threads_that_wait_and_threads_that_put_lose_no_message() -> None:
             thread.join(SOON)
             assert not thread.is_alive()
         assert sorted(seen) == list(range(1, 1001))
+
+
+class Lossy(Waiters):
+    """Loses every third wake."""
+
+    __slots__ = ("_count",)
+
+    def wake(self, count: int = 1) -> None:
+        self._count = getattr(self, "_count", 0) + 1
+        if self._count % 3:
+            super().wake(count)
+
+
+def served(desk: Desk, count: int, patience: float) -> int:
+    """Put messages one by one to one waiting thread; return how many came in time."""
+    queue = desk.queue("orders")
+    group = desk.group(queue)
+    group.waiters = Lossy()
+    waiter = Waiter()
+    came = threading.Semaphore(0)
+
+    def consume() -> None:
+        leases: Sequence[Lease] = ()
+        while not waiter.cancelled:
+            pairs = [(lease, DONE) for lease in leases]
+            leases = desk.exchange(group, pairs, timeout=None, waiter=waiter).leases
+            for _ in leases:
+                came.release()
+
+    thread = threading.Thread(target=consume)
+    thread.start()
+    found = 0
+    for _ in range(count):
+        poll(lambda: group.waiters)
+        desk.put(queue, b"x")
+        if not came.acquire(timeout=patience):
+            break
+        found += 1
+    desk.cancel_wait(waiter)
+    thread.join(SOON)
+    return found
+
+
+def test_a_wake_that_is_lost_is_latency_and_not_a_loss() -> None:
+    with open_engine(":memory:") as desk:
+        assert served(desk, 6, patience=5.0) == 6
+
+
+def test_without_the_host_s_rounds_a_lost_wake_would_be_noticed() -> None:
+    with open_engine(":memory:", upkeep=False) as desk:
+        assert served(desk, 6, patience=0.3) < 6
 
 
 def test_a_due_time_wakes_the_host_before_its_next_round() -> None:
