@@ -1,6 +1,7 @@
-"""Renders the lifecycle, errors, limits and events pages from the domain modules.
+"""Renders the lifecycle, errors, limits, events and command line pages from the modules.
 
-Knows: the tables in embedq/lifecycle.py, errors.py, limits.py, events.py, and their comments.
+Knows: the tables in embedq/lifecycle.py, errors.py, limits.py, events.py and cli/exits.py, their
+comments, and the help of every command.
 Does not know: any other page; `--check` writes nothing and fails when a page is stale.
 """
 
@@ -17,10 +18,14 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 # Runs from a checkout that is not installed, too.
 sys.path.insert(0, str(ROOT))
 
+import click  # noqa: E402
+
 from embedq import errors, events, lifecycle, limits  # noqa: E402
+from embedq.cli import exits, program  # noqa: E402
 
 FIX: Final = "python3 tools/gendocs.py"
 _ABSENT: Final = "-"
+_HELP_WIDTH: Final = 92
 
 
 def comments_of(module: ModuleType, class_name: str) -> dict[str, str]:
@@ -195,6 +200,63 @@ def render_events() -> str:
     )
 
 
+def help_texts(command: click.Command, context: click.Context) -> Iterable[tuple[str, str]]:
+    """Go through a command and those below it: (the words that call it, its help)."""
+    yield context.command_path, command.get_help(context)
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            if below is not None:
+                yield from help_texts(below, click.Context(below, info_name=name, parent=context))
+
+
+def render_cli() -> str:
+    """Return docs/cli.md."""
+    root = program.program
+    settings = {**root.context_settings, "terminal_width": _HELP_WIDTH}
+    context = click.Context(root, info_name="embedq", **settings)
+    parts = [f"## `{path}`\n\n```text\n{text}\n```" for path, text in help_texts(root, context)]
+    rows = [
+        (
+            str(code.value),
+            text,
+            ", ".join(f"`{kind.__name__}`" for kind, its in exits.ROWS if its is code) or _ABSENT,
+        )
+        for code, text in exits.MEANINGS.items()
+    ]
+    return _page(
+        "The command line",
+        "embedq/cli/",
+        "`embedq`, or `python -m embedq`. The database is `--db PATH`, else the environment "
+        "variable `EMBEDQ_DB`, else what a broker in this folder would use (`EMBEDQ_PATH`, then "
+        "`path` in `[tool.embedq]` of the nearest `pyproject.toml`); `embedq config` shows which.",
+        "## Beside a running application",
+        "`peek`, `queues`, `stats`, `dead list`, `dead show`, `doctor`, `check` and `backup` read "
+        "the file from outside, in snapshots, while an application is its host; they change "
+        "nothing and are in nobody's way. What they count is exact at one moment, unless they say "
+        "otherwise: beyond 200,000 messages they count in several steps while the host goes on. "
+        "What only the memory of the host knows (deliveries per second, who waits) they cannot "
+        "say. All other commands become the host themselves, for as long as they run. If the file "
+        "belongs to an application they end with 3 and change nothing; if it belongs to another "
+        "command they wait up to two seconds for it.",
+        "## `--json`",
+        "Every command takes it. Results are one JSON document on standard output; `get` and "
+        "`put --lines` print one line of JSON for each message, as they go. Times are UTC "
+        "(`2030-01-31T08:00:00.000Z`), spans are seconds (`…_s`). A body is text with `encoding` "
+        "`utf-8`, or else `base64`. Everything beyond ASCII is escaped. An error is one line on "
+        'standard error, `{"error": {"code", "message", "hint", "details"}}`, with '
+        "the codes of [errors.md](errors.md), and `usage`, `io`, `defect`. There are no progress "
+        "bars and no questions: what removes needs `--yes`. Fields are only added, never renamed.",
+        "## Bodies on a terminal",
+        "Control characters, and characters that hide or turn text around, are shown as escapes, "
+        "so that no message can make the terminal obey it. Into a file or a pipe `get` writes the "
+        "bytes as they are.",
+        "## Exit codes",
+        _table(("code", "meaning", "errors"), rows),
+        *parts,
+    )
+
+
 def _number(value: float) -> str:
     if isinstance(value, int) and value >= limits.MIB and value % limits.MIB == 0:
         return f"{value // limits.MIB} Mi"
@@ -208,6 +270,7 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "errors.md": render_errors,
     "limits.md": render_limits,
     "events.md": render_events,
+    "cli.md": render_cli,
 }
 
 

@@ -35,6 +35,8 @@ _Signature = tuple[int, ...]
 class Onlooker:
     """A database seen from outside. Any number of them may look at once; none is in the way.
 
+    Not for the process that is the host: closing a file read without locks drops its locks.
+
     Raises InvalidOption when there is no such file; reading raises NotAnEmbedqFile, SchemaTooNew,
     StoreCorrupt, StoreBusy or StoreFailed.
     """
@@ -105,10 +107,6 @@ class Onlooker:
             log = 0
         found = self._file.stat()
         return (log, found.st_ino, found.st_size, found.st_mtime_ns)
-
-    def changed_since(self, signature: _Signature) -> bool:
-        """Whether somebody may have written since `signature`."""
-        return self.signature() != signature
 
     def signature(self) -> _Signature:
         """Return a value that is another one once somebody has written."""

@@ -30,7 +30,7 @@ def test_the_pages_are_fresh(gendocs):
     assert gendocs.main(["--check"]) == 0
 
 
-@pytest.mark.parametrize("name", ["lifecycle.md", "errors.md", "limits.md", "events.md"])
+@pytest.mark.parametrize("name", ["lifecycle.md", "errors.md", "limits.md", "events.md", "cli.md"])
 def test_a_stale_or_missing_page_fails_the_check_and_is_not_written(
     gendocs, name, tmp_path, capsys
 ):
