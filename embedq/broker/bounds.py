@@ -31,9 +31,9 @@ def length(queue: QueueState) -> int:
 
 
 class BoundedPut(moves.PutMessages):
-    """Store messages if there is room for all of them, or make it."""
+    """Store messages if there is room for all of them."""
 
-    __slots__ = ("_drop", "_needed", "_taken", "_waiter", "full", "waits")
+    __slots__ = ("_taken", "_waiter", "full", "waits")
 
     def __init__(
         self,
@@ -46,7 +46,6 @@ class BoundedPut(moves.PutMessages):
         super().__init__(engine, queue, rows, now)
         self._waiter = waiter
         self._taken = 0
-        self._drop: moves.Cancels | None = None
         #: Nothing was stored: there was no room.
         self.full = False
         #: And there still was none when the commit was over: the waiter was enlisted.
@@ -63,17 +62,61 @@ class BoundedPut(moves.PutMessages):
         queue = self._queue
         missing = self._missing()
         self.full = self.waits = False
-        self._drop = None
-        ops: list[Op] = []
-        if missing > 0:
-            if queue.policy.when_full != "drop_oldest":
-                self.full = True
-                return ()
-            self._drop = moves.Cancels(self._engine, queue, self._oldest(missing))
-            ops += self._drop.prepare()
+        ops = self._make_room(missing) if missing > 0 else []
+        if self.full:
+            return ()
         self._taken = len(self.op.rows)
         queue.taken += self._taken
         return [*ops, self.op]
+
+    def _make_room(self, missing: int) -> list[Op]:  # noqa: ARG002  # the one who drops needs it
+        """Find no room."""
+        self.full = True
+        return []
+
+    def apply(self) -> None:
+        """Give the places back: the messages count by themselves now."""
+        if self.full:
+            if self._waiter is not None and self._missing() > 0:
+                self.waits = self._queue.space.enlist(self._waiter)
+            return
+        self._give_back()
+        super().apply()
+
+    def undo(self) -> None:
+        """Nothing was stored."""
+        self._give_back()
+
+    def _give_back(self) -> None:
+        self._queue.taken -= self._taken
+        self._taken = 0
+
+
+class DroppingPut(BoundedPut):
+    """Store messages; the oldest ones make room."""
+
+    __slots__ = ("_drop",)
+
+    _drop: moves.Cancels | None
+
+    alone = True  # `prepare` asks the store which ones are the oldest
+
+    def prepare(self) -> Sequence[Op]:
+        """See what must go."""
+        self._drop = None
+        return super().prepare()
+
+    def _make_room(self, missing: int) -> list[Op]:
+        self._drop = moves.Cancels(self._engine, self._queue, self._oldest(missing))
+        return list(self._drop.prepare())
+
+    def apply(self) -> None:
+        """Count what went and what came."""
+        if self._drop is not None:
+            self._drop.apply()
+            count, name = len(self._drop.removed), self._queue.name
+            self._engine.events.emit("dropped", times=count, queue=name, count=count)
+        super().apply()
 
     def _oldest(self, count: int) -> list[int]:
         """Find messages to push out: the oldest ones that nobody is working at."""
@@ -93,28 +136,6 @@ class BoundedPut(moves.PutMessages):
                 if row.seq not in leased and (sole or self._engine.store.unsettled(row.seq))
             ]
         return found[:count]
-
-    def apply(self) -> None:
-        """Give the places back: the messages count by themselves now."""
-        queue = self._queue
-        if self.full:
-            if self._waiter is not None and self._missing() > 0:
-                self.waits = queue.space.enlist(self._waiter)
-            return
-        self._give_back()
-        if self._drop is not None:
-            self._drop.apply()
-            count = len(self._drop.removed)
-            self._engine.events.emit("dropped", times=count, queue=queue.name, count=count)
-        super().apply()
-
-    def undo(self) -> None:
-        """Nothing was stored."""
-        self._give_back()
-
-    def _give_back(self) -> None:
-        self._queue.taken -= self._taken
-        self._taken = 0
 
 
 class Step:
@@ -137,7 +158,9 @@ class Step:
 
     def task(self, waiter: Waiter | None) -> BoundedPut:
         """Return the next task."""
-        return BoundedPut(self._engine, self.queue, self._rows, self._now, waiter)
+        drops = self.queue.policy.when_full == "drop_oldest"
+        kind = DroppingPut if drops else BoundedPut
+        return kind(self._engine, self.queue, self._rows, self._now, waiter)
 
     def receipts(self, task: BoundedPut) -> list[Receipt]:
         """Return the answers to what was stored."""

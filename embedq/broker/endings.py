@@ -86,6 +86,14 @@ class Together(Task):
             task.undo()
 
 
+class AllAlone(Together):
+    """Several tasks in a commit that has nothing else."""
+
+    __slots__ = ()
+
+    alone = True
+
+
 class Settlement(Together):
     """Settle deliveries of any groups, each in its own way.
 

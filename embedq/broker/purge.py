@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from embedq.broker.byid import ById
-from embedq.broker.endings import DONE, Together
+from embedq.broker.endings import DONE, AllAlone
 from embedq.broker.leases import Lease
 from embedq.broker.moves import Cancels
 from embedq.broker.state import GroupState, QueueState
@@ -93,7 +93,7 @@ def purge_group(desk: Desk, group: GroupState, progress: Progress | None = None)
     try:
         while seqs := _seqs(desk, queue, after, upto):
             tasks = [ById(desk, group, seq, DONE) for seq in seqs]
-            desk.writer.run(Together(tasks))
+            desk.writer.run(AllAlone(tasks))
             settled += sum(not task.missing for task in tasks)
             after = seqs[-1]
             if progress is not None:

@@ -27,6 +27,8 @@ class Remove(Task):
 
     __slots__ = ("_group",)
 
+    alone = True  # the number of groups decides what an ack of the same commit leaves behind
+
     def __init__(self, group: GroupState) -> None:
         super().__init__(64)
         self._group = group
