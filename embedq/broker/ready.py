@@ -87,8 +87,9 @@ class ReadyIndex:
         self.suspect_out = False
         self.delayed = Timeline(self._head_max)
         self.retries = Timeline(self._head_max)
-        self.held = Timeline(self._head_max, complete=True)  # with a key: always in memory
+        self.held = Timeline(None)  # with a key: always in memory, or the key would be stuck
         self.top = LEVELS - 1  # no priority above it has anything
+        self._gone: set[int] | None = None  # settled while a chunk is being read
 
     # ------------------------------------------------------------------------- arrivals
 
@@ -122,7 +123,9 @@ class ReadyIndex:
         self.top = max(self.top, priority)
         if not stream.live or (key is not None and key in self.keys):
             return  # it is found in the store when its turn comes
-        if len(stream.head) >= self._head_max:
+        # Where memory has not looked an earlier message of the key may wait: loading finds out.
+        unsure = key is not None and not all(other.live for other in self.streams)
+        if unsure or len(stream.head) >= self._head_max:
             stream.live = False
             stream.after = seq - 1
             return
@@ -157,6 +160,8 @@ class ReadyIndex:
             self.entries[seq] = entry
             for far in timeline.add(due, seq):
                 del self.entries[far]
+        else:
+            timeline.pass_by(due, seq)
 
     # ------------------------------------------------------------------------- takings
 
@@ -164,7 +169,7 @@ class ReadyIndex:
         """Remove and return what comes next: fresh plain seqs, others with their entries, order.
 
         Fewer than `most` may come although more wait, unless `hungry` found nothing to load.
-        The order is that of all seqs together; it is left empty when all of them are fresh.
+        The order is that of all seqs together; it may be left empty when all of them are fresh.
         """
         fresh: list[int] = []
         others: list[tuple[int, Entry]] = []
@@ -233,6 +238,8 @@ class ReadyIndex:
 
         Looks through everything in memory: for rare moves only.
         """
+        if self._gone is not None:
+            self._gone.add(seq)
         entry = self.entries.pop(seq, None)
         for stream in self.streams:
             if stream.head and stream.head[0] == seq:
@@ -254,8 +261,10 @@ class ReadyIndex:
 
         A priority (its stream), a timeline, or None.
         """
+        self.promote(now)  # or what is in memory would hide that more is due
         for timeline in (self.delayed, self.retries):
-            if timeline.needs_load(now) and len(self.entries) < self._head_max:
+            # Bounded by what is ready: what waits for a later time must not hold up the others.
+            if timeline.needs_load(now) and sum(map(len, self.returned)) < self._head_max:
                 return timeline
         found = 0
         for level in range(self.top, -1, -1):
@@ -273,6 +282,10 @@ class ReadyIndex:
                 return level
         return None
 
+    def begin_load(self) -> None:
+        """A chunk is going to be read, without the lock: see to what happens meanwhile."""
+        self._gone = set()
+
     def load(self, level: int, chunk: Chunk, last: int, admit: Callable[[Waiting], None]) -> None:
         """Take in a chunk of a stream. `last`: nothing of the queue has a higher seq.
 
@@ -281,9 +294,14 @@ class ReadyIndex:
         stream = self.streams[level]
         if chunk.fresh and level and self.top < level:
             self.top = level
-        stream.head.extend(chunk.fresh)
-        for waiting in chunk.others:
-            admit(waiting)
+        known, gone = self.entries, self._gone or ()
+        if known or gone:
+            # What memory has was given back after a rebuild.
+            fresh = [seq for seq in chunk.fresh if seq not in known and seq not in gone]
+            stream.head.extend(fresh)
+        else:
+            stream.head.extend(chunk.fresh)
+        self._admit(chunk.others, admit)
         stream.after = chunk.after
         stream.live = chunk.after >= last
 
@@ -292,8 +310,14 @@ class ReadyIndex:
     ) -> None:
         """Take in a chunk of a timeline."""
         timeline.loaded(chunk.after, complete=chunk.complete)
-        for waiting in chunk.rows:
-            admit(waiting)
+        self._admit([w for w in chunk.rows if timeline.covers(w.due or 0, w.seq)], admit)
+
+    def _admit(self, found: list[Waiting], admit: Callable[[Waiting], None]) -> None:
+        gone, self._gone = self._gone or (), None
+        for waiting in found:
+            # Of a key the store is asked again who is the first.
+            if waiting.seq not in gone or waiting.key is not None:
+                admit(waiting)
 
     def place(self, waiting: Waiting, entry: Entry, now: int) -> None:
         """Put a loaded message where it belongs."""

@@ -3,9 +3,10 @@
 Knows: what a loaded message was up to before, and what may have changed since it was read.
 Does not know: SQL, who will get the message.
 
-Chunks are read outside the writer's lock and taken in under it. What changed in between cannot
-concern them: a message beyond what memory has seen moves only through here. The exceptions
-(keys, deliveries opened since this epoch began) are looked up again under the lock.
+Chunks are read outside the writer's lock and taken in under it. What changed in between hardly
+concerns them: a message beyond what memory has seen moves only through here. The exceptions are
+noted (times that were passed by, messages settled by id) or looked up again under the lock (keys,
+deliveries opened since this epoch began).
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ def _feed_stream(engine: Engine, group: GroupState, level: int, most: int) -> No
             return  # somebody else has loaded it while we waited
         stream = index.streams[level]
         generation = index.generation
+        index.begin_load()
         last = group.queue.last
         request = Load(group.id, level, stream.after, last, engine.load_chunk)
     chunk = engine.store.load(request)
@@ -59,7 +61,8 @@ def _feed_timeline(engine: Engine, group: GroupState, timeline: Timeline) -> Non
         if timeline not in {index.delayed, index.retries} or timeline.complete:
             return
         retries = timeline is index.retries
-        after = timeline.after
+        after = timeline.request()
+        index.begin_load()
         request = LoadDue(group.id, retries, after, engine.load_chunk)
     chunk = engine.store.load_due(request)
     with engine.writer.lock:

@@ -15,24 +15,33 @@ START: Position = (-1, -1)
 
 
 class Timeline:
-    """A bounded heap. Everything up to `after` is or was in it; `complete`: everything at all."""
+    """A heap. Everything up to `after` is or was in it; `complete`: everything at all.
 
-    __slots__ = ("_most", "after", "complete", "heap")
+    `most` bounds it: it never holds more than twice as many. None: everything stays in memory.
+    """
 
-    def __init__(self, most: int, *, complete: bool = False) -> None:
+    __slots__ = ("_most", "_passed", "after", "complete", "heap")
+
+    def __init__(self, most: int | None) -> None:
         self.heap: list[Position] = []
         self.after = START
-        self.complete = complete
+        self.complete = most is None
         self._most = most
+        self._passed: Position | None = None
 
     def covers(self, due: int, seq: int) -> bool:
         """Whether a message that waits until `due` belongs into memory now."""
         return self.complete or (due, seq) <= self.after
 
+    def pass_by(self, due: int, seq: int) -> None:
+        """Note a message that went into the store only: a chunk being read may lack it."""
+        if self._passed is None or (due, seq) < self._passed:
+            self._passed = (due, seq)
+
     def add(self, due: int, seq: int) -> list[int]:
         """Take a message in; return those that had to make room (they stay in the store)."""
         heapq.heappush(self.heap, (due, seq))
-        if len(self.heap) <= 2 * self._most:
+        if self._most is None or len(self.heap) <= 2 * self._most:
             return []
         self.heap.sort()
         far = self.heap[self._most :]
@@ -41,8 +50,17 @@ class Timeline:
         self.complete = False
         return [seq for _, seq in far]
 
+    def request(self) -> Position:
+        """Begin to read the store; return from where on."""
+        self._passed = None
+        return self.after
+
     def loaded(self, after: Position, *, complete: bool) -> None:
-        """Note how far the store has been read."""
+        """Note how far the store has been read since `request`, as far as that still holds."""
+        if self._passed is not None:
+            due, seq = self._passed
+            after = min(after, (due, seq - 1))
+            complete = False
         self.after = max(self.after, after)
         self.complete = complete
 
