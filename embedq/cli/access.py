@@ -73,9 +73,7 @@ def look(asked: Asked) -> Onlooker:
 
 
 @contextmanager
-def host(
-    asked: Asked, *, create: bool = False, wait_s: float = WAIT_S, clock: Clock | None = None
-) -> Iterator[Desk]:
+def host(asked: Asked, *, create: bool = False, clock: Clock | None = None) -> Iterator[Desk]:
     """Be the host of the database inside the block, which ought to be short.
 
     Nobody can start an application on the file meanwhile. Raises StoreInUse, at once if the file
@@ -83,17 +81,17 @@ def host(
     """
     settings = settings_of(asked)
     path = settings.path if create else path_of(asked)
-    with _opened(path, settings, wait_s, clock or SystemClock()) as desk:
+    with _opened(path, settings, clock or SystemClock()) as desk:
         _settle_the_past(desk, asked)
         yield desk
 
 
-def _opened(path: str, settings: Settings, wait_s: float, clock: Clock) -> Desk:
+def _opened(path: str, settings: Settings, clock: Clock) -> Desk:
     from embedq.broker.host import open_engine  # noqa: PLC0415  # --help needs no engine
 
     if path == ":memory:":
         raise NotAnEmbedqFile("a database in memory ends with its process", hint="name a file")
-    until = clock.monotonic() + wait_s
+    until = clock.monotonic() + WAIT_S
     while True:
         try:
             return open_engine(path, durability=settings.durability, upkeep=False)

@@ -83,7 +83,11 @@ def confirm(question: str, *, yes: bool) -> None:
     """Ask on a terminal whether to go on. Without one --yes is needed."""
     if yes:
         return
-    if not sys.stdin.isatty():
+    if not _can_ask():
         raise click.UsageError("this removes messages: say --yes")
     if not click.confirm(plain(question), err=True):
         raise click.Abort
+
+
+def _can_ask() -> bool:
+    return sys.stdin.isatty()

@@ -173,7 +173,11 @@ def _print(desk: Desk, wanted: _Wanted, lease: Lease) -> None:
             "max_attempts": lease.max_attempts or None,
         }
         output.line(told)
-    elif wanted.raw or not sys.stdout.isatty():
+    elif wanted.raw or not _is_terminal():
         output.raw(message.body + b"\n" if wanted.most > 1 else message.body)
     else:
         output.say(body_text(message.body))
+
+
+def _is_terminal() -> bool:
+    return sys.stdout.isatty()

@@ -104,7 +104,7 @@ def _filesystem(path: Path, facts: Facts) -> Iterator[Finding]:
 
 def _disk(path: Path, facts: Facts) -> Iterator[Finding]:
     found = os.statvfs(path.parent)
-    free, watermark = found.f_bavail * found.f_frsize, LIMITS.disk_watermark_bytes
+    free, watermark = found.f_bavail * found.f_frsize, _watermark()
     facts.append(("disk", f"{size(free)} free, puts are refused below {size(watermark)}"))
     if free < watermark:
         yield Finding(
@@ -162,3 +162,7 @@ def _log(path: Path, owner: Owner | None, facts: Facts) -> Iterator[Finding]:
             f"the log of {number(length)} bytes holds changes that are not in the file yet",
             "keep both files together; the next host merges them",
         )
+
+
+def _watermark() -> int:
+    return LIMITS.disk_watermark_bytes

@@ -78,7 +78,7 @@ class Program(Lazy):
                 arguments, prog_name, complete_var, standalone_mode=False, **extra
             )
 
-        sys.exit(_ended(run, as_json=_wants_json(arguments)))
+        sys.exit(_ended(run, as_json=wants_json(arguments)))
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """Write the exit codes."""
@@ -131,7 +131,7 @@ def _complain_of_usage(error: click.ClickException, *, as_json: bool) -> None:
     complain("usage", error.format_message(), hint, {}, as_json=as_json)
 
 
-def _wants_json(arguments: Sequence[str]) -> bool:
+def wants_json(arguments: Sequence[str]) -> bool:
     """Whether --json is among the options: an error of the parser needs to know, too."""
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
     return "--json" in options

@@ -21,6 +21,7 @@ from embedq.cli import access, output
 from embedq.cli.asked import Asked, asks, pass_asked, seconds
 from embedq.cli.lines import Portion, portions
 from embedq.cli.showing import counted
+from embedq.clock import SystemClock
 from embedq.errors import EmbedqError, InvalidOption, InvalidPayload, LimitExceeded
 from embedq.limits import LIMITS
 from embedq.names import check_queue_name
@@ -60,7 +61,7 @@ _STDIN: Final = "-"
 @click.option(
     "--at",
     metavar="TIME",
-    help="Deliverable only at a time: 2030-01-31T08:00 (local unless it has a zone), or seconds "
+    help="Deliverable only at a time: 2027-01-31T08:00 (local unless it has a zone), or seconds "
     "since 1970.",
 )
 @click.option("--ttl", metavar="DURATION", help="Dead-letter it if not delivered within so long.")
@@ -162,17 +163,24 @@ def _whole(text: str) -> int:
         ) from None
 
 
-def _moment(text: str) -> datetime | float:
-    if _NUMBER.fullmatch(text):
-        return float(text)
+def _moment(text: str) -> float:
+    at: float | None
     try:
-        return datetime.fromisoformat(text).astimezone()
+        at = (
+            float(text)
+            if _NUMBER.fullmatch(text)
+            else datetime.fromisoformat(text).astimezone().timestamp()
+        )
     except (ValueError, OverflowError):
+        at = None
+    if at is None or at - SystemClock().time() > LIMITS.delay_max_s:
+        why = "not a time" if at is None else "too far away: a year at most"
         raise InvalidOption(
-            f"--at {text!r} is not a time",
-            hint="write 2030-01-31T08:00, 2030-01-31T08:00Z, or seconds since 1970",
+            f"--at {text!r} is {why}",
+            hint="write 2027-01-31T08:00, 2027-01-31T08:00Z, or seconds since 1970",
             argument="at",
-        ) from None
+        )
+    return at
 
 
 def _headers(pairs: Sequence[str]) -> dict[str, str]:

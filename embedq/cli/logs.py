@@ -1,0 +1,31 @@
+"""What the engine logs, as notes of the command line.
+
+Knows: that warnings are for people, and that --json prints nothing but JSON.
+Does not know: what is logged.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from embedq.cli import output
+
+
+class _Notes(logging.Handler):
+    """Prints warnings and worse on standard error."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        super().__init__(logging.WARNING)
+        self._as_json = as_json
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one record, in one line."""
+        text = f"{record.levelname.lower()}: {record.getMessage()}"
+        output.note(text, as_json=self._as_json)
+
+
+def show_warnings(*, as_json: bool) -> None:
+    """Let what the engine warns of be seen; only for a process that is this program."""
+    logger = logging.getLogger("embedq")
+    logger.addHandler(_Notes(as_json=as_json))
+    logger.propagate = False
