@@ -116,7 +116,8 @@ def _left_behind(state: State, row: DeliveryRow, now: int, queue: int) -> Delive
     """Return a delivery as the start of the next one leaves it."""
     row = row._replace(due=None)
     if row.ended is None:
-        return _closed(state, row, queue, now, Outcome.CRASHED)
+        counted = row._replace(crashes=row.crashes + 1)
+        return _closed(state, counted, queue, now, Outcome.CRASHED)
     return row
 
 

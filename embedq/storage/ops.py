@@ -74,8 +74,8 @@ class Start(Op):
 
     The first one (fresh first) gets counter `counter`, the next `counter` + 1 and so on. The
     caller starts only messages that are there and not settled. An earlier delivery of an `again`
-    message that is still open is closed as crashed; its retry time is cleared. Starting the same
-    attempt once more replaces its row.
+    message that is still open is closed as crashed, one more in its `crashes`; its retry time is
+    cleared. Starting the same attempt once more replaces its row.
 
     With `reads` a store may answer with the messages themselves, out: `messages`, those that are
     there; None: ask for them with `Store.messages`.

@@ -73,7 +73,8 @@ def start_fresh(rows: int) -> str:
 #: ?5 attempt.
 CLOSE_EARLIER = (
     "UPDATE delivery SET due=NULL, closed=CASE WHEN ended IS NULL THEN ?2 ELSE closed END, "
-    "outcome=CASE WHEN ended IS NULL THEN 3 ELSE outcome END, ended=coalesce(ended,?1) "
+    "outcome=CASE WHEN ended IS NULL THEN 3 ELSE outcome END, "
+    "crashes=crashes+(ended IS NULL), ended=coalesce(ended,?1) "
     "WHERE seq=?3 AND grp=?4 AND attempt<?5 AND (ended IS NULL OR due IS NOT NULL)"
 )
 START_AGAIN = (

@@ -17,6 +17,7 @@ from embedq.clock import VirtualClock
 from embedq.errors import StaleLease, StoreBusy
 from embedq.limits import LIMITS
 from embedq.message import draft
+from embedq.policy import QueuePolicy
 
 pytestmark = pytest.mark.reliability
 
@@ -129,3 +130,18 @@ def test_what_is_given_back_after_a_failed_commit_comes_once(host, monkeypatch):
             host.claim()  # memory forgets what it took, and looks again
     host.engine.release(held)
     assert host.seqs(10) == [1, 2, 3, 4]
+
+
+def test_a_crash_stays_counted_though_the_next_delivery_is_given_back(host):
+    host.engine.queue("orders", QueuePolicy(max_attempts=9, max_crashes=2))
+    host.engine.put(host.queue, b"killer")
+    for given_back in (True, False):
+        host.claim()
+        host.crash()
+        host.open()
+        if given_back:
+            host.engine.release(host.claim())
+            host.engine.close()
+            host.open()
+    assert host.seqs() == []
+    assert host.engine.store.dead_letter(1, host.group.id).reason == "crashed"
