@@ -6,17 +6,27 @@ Does not know: how machine, engine or model work.
 
 from __future__ import annotations
 
+import heapq
 import logging
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from embedq.broker import engine as engine_room
+from embedq.broker.changes import NewGroup
+from embedq.broker.engine import Engine
+from embedq.broker.leases import Lease
+from embedq.broker.ready import ReadyIndex
+from embedq.broker.settling import Settle
+from embedq.broker.state import GroupState
+from embedq.broker.timeline import Timeline
+from embedq.errors import EmbedqError
 from tests.reliability.engine_machine import EngineMachine, Roomy
 
 pytestmark = pytest.mark.reliability
 
-RUNS = settings(max_examples=120, stateful_step_count=50)
+RUNS = settings(max_examples=100, stateful_step_count=50)
 
 
 @pytest.fixture(autouse=True)
@@ -33,3 +43,84 @@ def test_with_everything_in_memory_engine_and_model_agree():
 
 def test_with_almost_nothing_in_memory_engine_and_model_agree():
     run_state_machine_as_test(EngineMachine, settings=RUNS)
+
+
+# ------------------------------------------------------------- mistakes the machines must find
+
+
+def _every_lease_counts(task):
+    task._valid = list(task._leases)
+    return task.ops() if task._valid else ()
+
+
+def _early_pop(timeline, now):
+    return heapq.heappop(timeline.heap)[1] if timeline.heap else None
+
+
+def _count_one_less(lease, attempt):
+    return ENTRY_AT(lease, attempt - 1)
+
+
+def _forget_priority(lease, attempt):
+    entry = ENTRY_AT(lease, attempt)
+    entry.priority = 0
+    return entry
+
+
+def _overtake(index, first, count):
+    PUT_PLAIN(index, first, count)
+    index.streams[0].head.rotate(count > 1)
+
+
+def _blame_nobody(index, seq, entry):
+    entry.crashes -= 1
+    SUSPECT(index, seq, entry)
+
+
+def _no_window(draft, now):
+    return ROW_OF(draft, now)._replace(dedup_until=now)
+
+
+def _from_the_beginning(task):
+    task._op.floor = 0
+    return (task._op,)
+
+
+def _settle_twice(group, count, removed):
+    COUNT_SETTLED(group, count + (removed < count), removed)
+
+
+ENTRY_AT, PUT_PLAIN, SUSPECT = Lease.entry_at, ReadyIndex.put_plain, ReadyIndex.suspect
+ROW_OF, COUNT_SETTLED = engine_room.row_of, GroupState.count_settled
+
+MISTAKES = {
+    "a stale token counts": (Settle, "prepare", _every_lease_counts),
+    "a message is ready before its time": (Timeline, "pop_due", _early_pop),
+    "an attempt is forgotten": (Lease, "entry_at", _count_one_less),
+    "a retry has no priority": (Lease, "entry_at", _forget_priority),
+    "the last of a batch comes first": (ReadyIndex, "put_plain", _overtake),
+    "the next of a key never moves": (Engine, "key_settled", lambda *_: None),
+    "a crash does not count": (ReadyIndex, "suspect", _blame_nobody),
+    "a dedup key is forgotten": (engine_room, "row_of", _no_window),
+    "a settlement counts twice": (GroupState, "count_settled", _settle_twice),
+    "what is given back is lost": (ReadyIndex, "give_back", lambda *_: None),
+    "a group begins too early": (NewGroup, "prepare", _from_the_beginning),
+}
+
+#: The first examples do, and how a failure could be told more simply is of no interest.
+HUNT = settings(
+    max_examples=500,
+    stateful_step_count=50,
+    phases=[Phase.generate],
+    report_multiple_bugs=False,
+    derandomize=True,
+    database=None,
+)
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_the_machine_finds_a_mistake(monkeypatch, mistake):
+    where, name, wrong = MISTAKES[mistake]
+    monkeypatch.setattr(where, name, wrong)
+    with pytest.raises((AssertionError, EmbedqError, LookupError)):
+        run_state_machine_as_test(Roomy, settings=HUNT)
