@@ -5,13 +5,11 @@ import shutil
 import sqlite3
 import sys
 import threading
-from collections.abc import Iterable
 from pathlib import Path
 
-import msgspec
+from embedq import DeadLetter
 
-from embedq import AttemptRecord
-from embedq.storage.rows import DeadRow
+FOLDER = Path("quickstart-data")
 
 
 def python_files(folder: str) -> list[str]:
@@ -21,30 +19,28 @@ def python_files(folder: str) -> list[str]:
     return files or sys.exit(f"there are no Python files in {folder}")
 
 
-def data_folder() -> Path:
-    """Return the folder of the demo. A run that came to its end makes room for a new one."""
-    folder = Path("quickstart-data")
-    if (folder / "finished").exists():
-        shutil.rmtree(folder)
-    folder.mkdir(exist_ok=True)
-    return folder
+def make_folder() -> None:
+    """Make the folder of the demo. A run that came to its end makes room for a new one."""
+    if (FOLDER / "finished").exists():
+        shutil.rmtree(FOLDER)
+    FOLDER.mkdir(exist_ok=True)
 
 
 class Results:
     """One row per file and never two: a file that is parsed again replaces its own row."""
 
-    def __init__(self, folder: Path) -> None:
+    def open(self) -> None:
         """Open or create the table."""
-        self.folder = folder
         self._lock = threading.Lock()
-        self._database = sqlite3.connect(folder / "results.sqlite", check_same_thread=False)
+        self._database = sqlite3.connect(FOLDER / "results.sqlite", check_same_thread=False)
         columns = "file TEXT PRIMARY KEY, definitions INTEGER, attempt INTEGER"
         self._database.execute(f"CREATE TABLE IF NOT EXISTS result ({columns})")
 
-    def save(self, rows: Iterable[tuple[str, int, int]]) -> None:
-        """Store rows of (file, definitions, attempt) in one transaction."""
+    def save(self, file: str, definitions: int, attempt: int) -> None:
+        """Store a row, before the message is acknowledged: a crash in between repeats the work."""
+        row = (file, definitions, attempt)
         with self._lock, self._database:
-            self._database.executemany("INSERT OR REPLACE INTO result VALUES (?, ?, ?)", rows)
+            self._database.execute("INSERT OR REPLACE INTO result VALUES (?, ?, ?)", row)
 
     def rows(self) -> list[tuple[str, int, int]]:
         """Return all rows."""
@@ -52,7 +48,7 @@ class Results:
             return self._database.execute("SELECT * FROM result").fetchall()
 
 
-def summary(results: Results, files: list[str], letters: list[DeadRow]) -> int:
+def summary(results: Results, files: list[str], letters: list[DeadLetter]) -> int:
     """Say what became of every file; return 1 unless each was counted or is dead, and not both."""
     counted = {row[0]: row for row in results.rows()}
     dead = {letter.body.decode(): letter for letter in letters}
@@ -65,11 +61,10 @@ def summary(results: Results, files: list[str], letters: list[DeadRow]) -> int:
         print(f"{again:,} files were in work at the crash: delivered again, and counted once")
     top = os.path.commonpath([Path(name).parent for name in files])
     for name, letter in sorted(dead.items()):
-        attempts = msgspec.msgpack.decode(letter.attempts, type=list[AttemptRecord])
-        error = attempts[-1].error
-        print(f"dead after {len(attempts)} attempts: {os.path.relpath(name, top)}")
+        error = letter.attempts[-1].error
+        print(f"dead after {len(letter.attempts)} attempts: {os.path.relpath(name, top)}")
         print(f"    {error.type}: {error.message}")
     if dead:
         print(f"the traceback kept with the last one:\n{error.traceback}", end="")
-    (results.folder / "finished").touch()
+    (FOLDER / "finished").touch()
     return int(bool(lost or both))
