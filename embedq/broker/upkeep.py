@@ -30,7 +30,7 @@ _SAVE_EVERY_S = 60.0
 _MANY = 500
 _BATCHES = 20
 _VACUUM_PAGES = 200
-_BREATH_S = 0.01
+_BREATH_S = 0.1
 
 
 class Upkeep:

@@ -162,6 +162,7 @@ class SqliteStore(Maintenance):
             self._fail(error, (op,))
         op.first = first
         wal = self._wal
+        wal.commits += 1
         wal.written += 2 + (len(op.items[1]) * op.count >> _PAGE_SHIFT)  # type: ignore[arg-type]
         return wal.written >= wal.next
 
@@ -209,6 +210,7 @@ class SqliteStore(Maintenance):
             self._reserved = self.last_seq
         self._exact = exact
         self._ceiling = 0 if exact else self._reserved
+        self._wal.commits += 1
         self._wal.written += pages
 
     def _put_plain(self, op: PutPlain, singles: list[object]) -> int:
