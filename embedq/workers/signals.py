@@ -9,6 +9,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Any, Final, Protocol, Self
@@ -16,6 +17,7 @@ from typing import Any, Final, Protocol, Self
 from embedq.workers.drain import Report
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+_LOOK_S: Final = 0.5
 
 Handler = Callable[[int, FrameType | None], Any]
 
@@ -32,6 +34,8 @@ class Signals:
         # put of a SimpleQueue is made for that. A lock or an Event here could deadlock.
         self._came: SimpleQueue[int | None] = SimpleQueue()
         self._before: dict[signal.Signals, Any] = {}
+        #: What one of the application's own handlers raised, SystemExit for instance.
+        self.failure: BaseException | None = None
 
     @property
     def installed(self) -> tuple[signal.Signals, ...]:
@@ -61,18 +65,22 @@ class Signals:
         before = self._before.get(signal.Signals(number))
         # Python's own handler would raise KeyboardInterrupt here: that is what we are instead of.
         if callable(before) and before is not signal.default_int_handler:
-            before(number, frame)
+            try:
+                before(number, frame)
+            except BaseException as error:  # noqa: BLE001 - raised once all is drained
+                self.failure = self.failure or error
 
     def stop(self) -> None:
         """End a wait as a signal would. From any thread."""
         self._came.put(None)
 
-    def wait(self, timeout: float | None = None) -> int | None:
-        """Wait for a signal and return its number; None: `stop` was called, or time is over."""
-        try:
-            return self._came.get(timeout=timeout)
-        except Empty:
-            return None
+    def wait(self) -> int | None:
+        """Wait for a signal and return its number; None: `stop` was called."""
+        while True:
+            # Python runs signal handlers only when the main thread is woken, and a signal that
+            # comes right before it falls asleep wakes nobody: hence the look now and then.
+            with suppress(Empty):
+                return self._came.get(timeout=_LOOK_S)
 
 
 class Drainable(Protocol):
@@ -91,6 +99,7 @@ def drain_at_signal(consumers: Drainable, signals: Signals, grace_s: float) -> R
     """Wait for the first signal (or for `stop`), then drain; a second signal ends the grace.
 
     The drain has a thread of its own: the calling one, which gets the signals, stays free.
+    Afterwards it raises what one of the application's own signal handlers raised.
     """
     number = signals.wait()
     reason = "stop" if number is None else signal.Signals(number).name
@@ -111,4 +120,6 @@ def drain_at_signal(consumers: Drainable, signals: Signals, grace_s: float) -> R
     thread.join()
     if isinstance(ended[0], BaseException):
         raise ended[0]
+    if signals.failure is not None:
+        raise signals.failure
     return ended[0]

@@ -23,7 +23,9 @@ from embedq.workers.spec import make_spec
 
 path, grace, kind, own = sys.argv[1], float(sys.argv[2]), sys.argv[3], sys.argv[4]
 if own == "own":
-    signal.signal(signal.SIGTERM, lambda *_: print("own handler", flush=True))
+    signal.signal(signal.SIGTERM, lambda *_: os.write(1, b"own handler\\n"))
+if own == "exits":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))
 if own == "ignored":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 hold = threading.Event()
@@ -38,7 +40,7 @@ with open_engine(path) as desk:
     with Signals() as signals:
         runner.start()
         report = drain_at_signal(runner, signals, grace)
-    print("report", report.finished, report.released, report.stuck, flush=True)
+    os.write(1, f"report {report.finished} {report.released} {report.stuck}\\n".encode())
 """
 
 
@@ -155,6 +157,13 @@ def test_the_applications_own_handler_runs_too(start):
     assert program.end() == 0
     assert "own handler" in program.lines
     assert "report 4 0 0" in program.lines
+
+
+def test_an_own_handler_that_exits_does_so_after_the_drain(start, store):
+    program = start(grace=30, kind="short", own="exits")
+    program.send(signal.SIGTERM)
+    assert program.end() == 5
+    assert left_in(store) == []
 
 
 def test_a_signal_that_was_ignored_stays_ignored(start):
