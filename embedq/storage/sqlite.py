@@ -14,7 +14,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from embedq.clock import Clock, SystemClock
-from embedq.errors import EmbedqError, StorageError, StoreBusy, StoreClosed, StoreFull
+from embedq.errors import (
+    EmbedqError,
+    StorageError,
+    StoreBusy,
+    StoreClosed,
+    StoreFailed,
+    StoreFull,
+)
 from embedq.ids import new_store_key
 from embedq.limits import LIMITS, Limits
 from embedq.storage import schema, statements as sql
@@ -64,6 +71,8 @@ def open_store(
             durability=durability,
             page_size=page_size,
             busy_timeout_s=limits.busy_timeout_s,
+            # First of all: somebody else's database would be turned into one with a log.
+            inspect=lambda found: schema.version_of(found, str(placement.path)),
         )
     except BaseException:
         owner.release(clean=previous.clean)
@@ -71,9 +80,10 @@ def open_store(
     try:
         version = schema.version_of(connection, str(placement.path))
         schema.migrate(connection, version)
-        # Without it NORMAL could lose even the tables with the power.
+        store = SqliteStore(connection, placement, owner, previous, clock, limits)
+        # Without it NORMAL could lose the new epoch, or even the tables, with the power.
         connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
-        return SqliteStore(connection, placement, owner, previous, clock, limits)
+        return store
     except BaseException as error:
         connection.close()
         owner.release(clean=previous.clean)
@@ -245,7 +255,13 @@ class SqliteStore(Maintenance):
 
     def _fail(self, error: Exception, batch: Sequence[Op]) -> None:
         """Roll back, stop the store where it must not go on, and raise what the error means."""
-        self._roll_back()
+        try:
+            self._roll_back()
+        except Exception as second:  # noqa: BLE001  # whatever it was
+            # Nobody knows now what the file holds, and what of it is in memory.
+            lost = StoreFailed(f"{self.path}: a failed commit could not be undone: {second}")
+            self.stop(lost)
+            raise self._stopped or lost from error
         if isinstance(error, EmbedqError):
             raise error
         if isinstance(error, MemoryError):

@@ -50,6 +50,7 @@ class Track:
     ending: str = ""  # the call that is to end the delivery and has no answer yet
     state: str = "waiting"  # or acked, dead
     may_end: bool = False  # its lease may have ended by itself
+    undurable: int = 0  # attempts among those that the file may have forgotten
 
     def end(self) -> None:
         """The delivery is over."""
@@ -73,6 +74,10 @@ class Known:
         return self.tracks.setdefault(group, Track())
 
 
+#: A call, with the deliveries it is to end and their tokens.
+Unanswered = tuple[Call, list[tuple[Track, Token]]]
+
+
 class Checker:
     """Follows one file through any number of hosts. `broken` collects what was wrong so far.
 
@@ -84,9 +89,11 @@ class Checker:
     ) -> None:
         self._max_attempts = max_attempts or {}
         self._max_crashes = max_crashes
+        #: What is confirmed from now on may be lost, wholly or not at all: durability "normal".
+        self.undurable = False
         self._epoch = 0
-        self._open: dict[int, tuple[Call, list[tuple[Track, Token]]]] = {}
-        self._unknown: list[tuple[Call, list[tuple[Track, Token]]]] = []
+        self._open: dict[int, Unanswered] = {}
+        self._unknown: list[Unanswered] = []
         self._by_seq: dict[int, int] = {}
         self._copies: list[tuple[int, int]] = []  # tag of a duplicate, seq that answered it
         self._moving: dict[tuple[str, str, str], tuple[int, Track]] = {}  # by ordering key
@@ -149,7 +156,9 @@ class Checker:
 
     def _answered(self, answer: Answer) -> None:
         call, ends = self._open.pop(answer.id)
-        if call.name == "put":
+        if self.undurable and call.name not in {"put", "claim"}:
+            self._unknown.append((call, ends))
+        elif call.name == "put":
             self._put(call, answer)
         elif call.name == "claim":
             for delivered in answer.deliveries:
@@ -164,6 +173,8 @@ class Checker:
                 self._ended(call, seq, track, token)
 
     def _put(self, call: Call, answer: Answer) -> None:
+        if self.undurable:
+            self._unknown.append((call, []))
         for position, put in enumerate(call.puts):
             # A planted fault confirms before it can know the seq.
             seq = answer.seqs[position] if answer.seqs else None
@@ -173,7 +184,7 @@ class Checker:
                 self._copies.append((put.tag, seq))
                 continue
             self.confirmed += 1
-            known.stored = True
+            known.stored = None if self.undurable else True
             if seq is not None:
                 self._learn(known, seq)
 
@@ -195,7 +206,7 @@ class Checker:
         self._need(known.queue == call.queue, f"{what} came from queue {call.queue}")
         self._need(known.stored is not False, f"{what} was refused, but delivered")
         self._need(known.cancelled is not True, f"{what} was cancelled, but delivered")
-        known.stored = True
+        known.stored = known.stored if self.undurable else True
         self._learn(known, got.seq)
         track = known.track(call.group)
         if track.ending == "release":  # its answer is on the way, as this shows
@@ -215,12 +226,13 @@ class Checker:
         track.end()
         track.attempt, track.token, track.held = got.attempt, token, True
         track.crashed = track.crashes
+        track.undurable += self.undurable
 
-    def _claimed(self, queue: str, group: str) -> bool:
-        """Whether a claim of the group got no answer."""
+    def _claimed(self, queue: str, group: str, *more: Unanswered) -> bool:
+        """Whether a claim of the group got no answer, or is among `more`."""
         return any(
             call.name == "claim" and (call.queue, call.group) == (queue, group)
-            for call, _ in self._unknown
+            for call, _ in (*self._unknown, *more)
         )
 
     def _check_key(self, call: Call, known: Known, track: Track, what: str) -> None:
@@ -285,9 +297,14 @@ class Checker:
         """Return what is wrong with the history and with the file that it left."""
         found = [*self.broken, *held.damage]
         found += [f"nobody put message {tag}" for tag in held.seqs if tag not in self.messages]
+        for seq in held.orphans:
+            known = self._of_seq(seq)
+            # A claim may find that its message was cancelled only when it has been leased.
+            if known is None or known.cancelled is False:
+                found.append(f"deliveries of seq {seq} are left, but the message is gone")
         for known in self.messages.values():
             found += self._message(held, known)
-        for call, ends in self._unknown:
+        for call, ends in (*self._unknown, *self._open.values()):
             found += self._whole(held, call, ends)
         found += self._dedup(held)
         return found
@@ -304,13 +321,15 @@ class Checker:
         elif not known.stored:
             return
         groups = held.groups.get(known.queue, {})
+        acked = all(known.track(group).state == "acked" for group in groups)
+        if groups and acked and tag not in held.seqs:
+            return  # most messages, most of the time
         if seq is None or not groups:
             if known.cancelled is False and tag not in held.seqs:
                 yield f"message {tag} is lost: its put was confirmed"
             return
         for group in groups:
-            track = known.tracks.get(group) or Track()
-            yield from self._place(held, known, track, seq, group)
+            yield from self._place(held, known, known.track(group), seq, group)
         everywhere = all(held.places(seq, known.queue, group) != {"waiting"} for group in groups)
         if everywhere and seq in held.messages and known.queue not in held.retained:
             yield f"message {tag} (seq {seq}) is settled everywhere, but still stored"
@@ -367,7 +386,10 @@ class Checker:
         low = high = track.attempt
         if track.ending == "release" or track.may_end:
             low -= 1
-        if self._claimed(known.queue, group) and (not track.held or track.ending or track.may_end):
+        low -= track.undurable
+        if self._claimed(known.queue, group, *self._open.values()) and (
+            not track.held or track.ending or track.may_end
+        ):
             high += 1
         if not low <= len(numbers) <= high:
             yield f"{what} has {len(numbers)} attempts, not {low} to {high}"
@@ -381,18 +403,26 @@ class Checker:
         """A call without an answer happened wholly or not at all (I10)."""
         if call.name == "put":
             # A message with a dedup key may be missing because an earlier one answered for it.
-            tags = [put.tag for put in call.puts if put.dedup is None]
-            there = [tag in held.seqs or self.messages[tag].seq is not None for tag in tags]
+            there = []
+            for tag in [put.tag for put in call.puts if put.dedup is None]:
+                seen = any(track.token > (0, 0) for track in self.messages[tag].tracks.values())
+                # A delivery proves the put, unless that has been forgotten together with it.
+                if tag in held.seqs or not (seen and self.undurable):
+                    there.append(seen or tag in held.seqs)
         elif call.name in {"ack", "reject"}:
             there = [
                 held.places(seq, call.queue, call.group) != {"waiting"}
                 for seq, (track, token) in zip(call.seqs, ends, strict=True)
-                if track.token == token and not track.may_end
+                if track.token == token and not track.may_end and self._is_sure(seq)
             ]
         else:
             return
         if any(there) and not all(there):
             yield f"half of a call happened: {sum(there)} of {len(there)} of {call}"
+
+    def _is_sure(self, seq: int) -> bool:
+        known = self._of_seq(seq)
+        return known is not None and known.stored is True
 
     def _dedup(self, held: Held) -> Iterator[str]:
         firsts: dict[tuple[str, str], int] = {}

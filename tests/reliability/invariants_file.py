@@ -58,6 +58,7 @@ class Held:
     retained: set[str] = field(default_factory=set)
     damage: list[str] = field(default_factory=list)
     seqs: dict[int, int] = field(default_factory=dict)  # tag: seq, stored or dead
+    orphans: set[int] = field(default_factory=set)  # seqs with deliveries and no message
 
     def places(self, seq: int, queue: str, group: str) -> set[str]:
         """Return where a message stands in a group: waiting, dead, or settled."""
@@ -101,9 +102,9 @@ def held_by(connection: sqlite3.Connection, *, check: bool = True) -> Held:
     groups: dict[int, str] = {}
     for id_, queue, name, floor in run("SELECT id, queue, name, floor FROM consumer_group"):
         groups[id_] = name
-        held.groups[queues[queue]][name] = floor
+        held.groups.setdefault(queues.get(queue, ""), {})[name] = floor
     for seq, queue, crc, headers, body in run("SELECT seq, queue, crc, headers, body FROM msg"):
-        held.messages[seq] = (queues[queue], body)
+        held.messages[seq] = (queues.get(queue, ""), body)
         _take(held, seq, crc, headers or b"", body)
     deliveries = defaultdict(list)
     for seq, grp, *row in run(
@@ -115,12 +116,19 @@ def held_by(connection: sqlite3.Connection, *, check: bool = True) -> Held:
     for seq, grp, queue, reason, attempts, crc, headers, body in run(
         "SELECT seq, grp, queue, reason, attempts, crc, headers, body FROM dead"
     ):
-        numbers = [record[0] for record in msgspec.msgpack.decode(attempts or b"\x90")]
-        held.dead[seq, groups.get(grp, "")] = Letter(queues[queue], body, reason, numbers)
+        letter = Letter(queues.get(queue, ""), body, reason, _numbers(held, seq, attempts))
+        held.dead[seq, groups.get(grp, "")] = letter
         _take(held, seq, crc, headers or b"", body)
-    for seq in {seq for seq, _ in held.deliveries} - held.messages.keys():
-        held.damage.append(f"deliveries of message {seq} are left, but it is gone")
+    held.orphans = {seq for seq, _ in held.deliveries} - held.messages.keys()
     return held
+
+
+def _numbers(held: Held, seq: int, attempts: bytes | None) -> list[int]:
+    try:
+        return [record[0] for record in msgspec.msgpack.decode(attempts or b"\x90")]
+    except msgspec.DecodeError as error:
+        held.damage.append(f"the attempts of dead message {seq}: {error}")
+        return []
 
 
 def _take(held: Held, seq: int, crc: int, headers: bytes, body: bytes) -> None:

@@ -34,7 +34,7 @@ from embedq.storage.connection import Durability
 from embedq.storage.ops import Op
 from embedq.storage.sqlite import SqliteStore
 from embedq.storage.writer import Task
-from tests.reliability.invariants_events import Answer, Call, Closed, Event, line_of
+from tests.reliability.invariants_events import Answer, Call, Closed, Elapsed, Event, line_of
 from tests.reliability.worker_calls import Calls
 from tests.reliability.worker_mixes import mix, script
 
@@ -193,6 +193,7 @@ def work(job: Job, note: Callable[[Event], object]) -> None:
         going = (lambda: next(steps, None) is not None) if job.steps else (lambda: True)
         mix(calls, job.seed, job.threads, going)
     if job.close:
+        note(Elapsed())  # closing gives back what is leased
         engine.close()
         note(Closed())
     else:
