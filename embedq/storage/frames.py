@@ -13,6 +13,7 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -21,6 +22,7 @@ FRAME_BYTES: Final = 24
 _MAGIC: Final = 0x377F0682  # the lowest bit set: checksums over big-endian words
 _VERSION: Final = 3007000
 _WORD: Final = 0xFFFF_FFFF
+_SAMPLE: Final = 100
 
 Checksum = tuple[int, int]
 
@@ -28,8 +30,9 @@ Checksum = tuple[int, int]
 class Frame(NamedTuple):
     """One page in a log. `data` is where its bytes start, `commit` the pages of the database.
 
-    `commit` is 0 unless the frame ends a transaction. `good` says that the checksum holds,
-    `current` that the frame was written since the log was last begun again.
+    `commit` is 0 unless the frame ends a transaction. `good` says that the checksum holds, or
+    cannot be proved as the head of the frame before is damaged; `current` that the frame was
+    written since the log was last begun again.
     """
 
     page: int
@@ -121,33 +124,52 @@ def read_log(data: bytes | memoryview, page_size: int = 0) -> Log | None:
         order = _order_of(log, size)
     if not size:
         return None
-    salts = bytes(log[16:24]) if sound else bytes(log[HEADER_BYTES + 8 : HEADER_BYTES + 16])
     found = Log(size, sound)
-    chain = {stored}
-    for start in range(HEADER_BYTES, len(log) - FRAME_BYTES - size + 1, FRAME_BYTES + size):
-        frame, chain = _frame(log[start : start + FRAME_BYTES + size], start, salts, chain, order)
+    starts = range(HEADER_BYTES, len(log) - FRAME_BYTES - size + 1, FRAME_BYTES + size)
+    salts = bytes(log[16:24]) if sound else _salts_of(log, starts)
+    before = _Before({stored}, sure=sound)
+    for start in starts:
+        frame, before = _frame(
+            log[start : start + FRAME_BYTES + size], start, salts, before, order
+        )
         found.frames.append(frame)
     _trim(found)
     return found
 
 
+class _Before(NamedTuple):
+    """What a frame's checksum goes on from; `sure` says that one of the seeds must be right."""
+
+    seeds: set[Checksum]
+    sure: bool
+
+
 def _frame(
-    data: memoryview, start: int, salts: bytes, chain: set[Checksum], order: str
-) -> tuple[Frame, set[Checksum]]:
+    data: memoryview, start: int, salts: bytes, before: _Before, order: str
+) -> tuple[Frame, _Before]:
     page, commit = struct.unpack_from(">II", data)
     stored: Checksum = struct.unpack_from(">II", data, 16)
-    current = data[8:16] == salts
-    if not current:
-        # Left from before the log was begun again; or only the salts are damaged, and then the
-        # next frame goes on from here all the same.
-        return Frame(page, commit, start + FRAME_BYTES, good=False, current=False), {stored}
-    computed = {
-        checksum(data[FRAME_BYTES:], checksum(data[:8], seed, order), order) for seed in chain
-    }
-    good = stored in computed and page > 0
+    if data[8:16] != salts:
+        # Left from before the log was begun again; or its head is damaged, of which the stored
+        # checksum is a part.
+        frame = Frame(page, commit, start + FRAME_BYTES, good=False, current=False)
+        return frame, _Before({stored}, sure=False)
+    content = data[FRAME_BYTES:]
+    made = {checksum(content, checksum(data[:8], seed, order), order) for seed in before.seeds}
+    # Behind a damaged head nothing proves a frame. Its salts do not come about by chance, though.
+    good = page > 0 and (stored in made or not before.sure)
     frame = Frame(page, commit, start + FRAME_BYTES, good=good, current=True)
     # Not good: either the bytes or the stored checksum are wrong; the next frame shows which.
-    return frame, {stored} if good else {stored, *computed}
+    return frame, _Before({stored} if good else {stored, *made}, sure=True)
+
+
+def _salts_of(log: memoryview, starts: Sequence[int]) -> bytes:
+    """Return the salts of the newest frames, which come first, though the header is damaged."""
+    found = [bytes(log[start + 8 : start + 16]) for start in starts[:_SAMPLE]]
+    header = bytes(log[16:24])
+    if header in found:
+        return header
+    return next((salts for salts in found if any(salts) and found.count(salts) > 1), found[0])
 
 
 def _trim(log: Log) -> None:

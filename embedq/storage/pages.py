@@ -194,10 +194,12 @@ class Pages:
 
     # ------------------------------------------------------------------- what is free
 
-    def free(self) -> set[int]:
-        """Return the pages that the list of free pages names, as far as it can be read."""
+    def free(self) -> tuple[set[int], bool]:
+        """Return the pages that the list of free pages names, and whether it is whole."""
         header = self.page(1)
         trunk, left = struct.unpack_from(">II", header, 32)
+        if not header.startswith(MAGIC):
+            return set(), False
         found: set[int] = set()
         while 1 < trunk <= self.count and trunk not in found and left > 0:
             data = self.page(trunk)
@@ -211,7 +213,7 @@ class Pages:
             found.update(leaves)
             left -= 1 + count
             trunk = following
-        return found
+        return found, not trunk and not left
 
     def is_map(self, number: int) -> bool:
         """Whether a page of this number belongs to the pointer map, if the file has one."""

@@ -60,6 +60,7 @@ class Rescue:
         self._queue_names: dict[int, str] = {}
         self._group_names: dict[int, tuple[int, str]] = {}
         self._numbers: dict[str, int] = {}
+        self._left_out: list[int] = []
         self._insert = {
             table: f"INSERT OR IGNORE INTO {table} VALUES ({','.join('?' * len(shape.columns))})"
             for table, shape in shapes.items()
@@ -100,14 +101,15 @@ class Rescue:
             self._limit = min(value + _SLACK, SEQ_MAX)
 
     def _add_message(self, row: Row) -> None:
-        seq = row.values[0]
-        possible = isinstance(seq, int) and 0 < seq <= self._limit
-        number_fits = possible and not row.doubt
+        seq = int(str(row.values[0]))
+        number_fits = 0 < seq <= self._limit and not row.doubt
         if not self._is_sound(row):
-            if row.used:  # else it may be of a message that left long ago
+            trusted = number_fits and not row.outside
+            if row.used:
                 why = _CONTENT if row.whole else _PART
-                trusted = number_fits and not row.outside
                 self._suspect(row, why, _OWN_NUMBER if trusted else _NEW_NUMBER)
+            elif trusted:  # lost now, or a message that left long ago
+                self._left_out.append(seq)
             return
         if row.outside and number_fits:
             # Perhaps the number of another message that is still to come.
@@ -116,7 +118,7 @@ class Rescue:
         if number_fits and self._execute(self._insert["msg"], row.values).rowcount:
             return
         if not self._is_there(row):
-            why = row.doubt or f"number {seq!r} is impossible or taken"
+            why = row.doubt or f"number {seq} is impossible or taken"
             self._suspect(row, f"its number cannot be trusted: {why}", _NEW_NUMBER)
 
     def _suspect(self, row: Row, why: str, fate: int) -> None:
@@ -301,6 +303,10 @@ class Rescue:
 
     def _suspects(self) -> Iterator[tuple[str, int, *tuple[Value, ...]]]:
         yield from self._execute("SELECT * FROM suspect ORDER BY rowid")
+
+    def left_out(self) -> list[int]:
+        """Return numbers of damaged messages that may have left long ago, and are not here."""
+        return sorted({seq for seq in self._left_out if not self._is_taken(seq)})
 
     def _is_taken(self, seq: Value) -> bool:
         query = "SELECT 1 FROM msg WHERE seq=?1 UNION ALL SELECT 1 FROM dead WHERE seq=?1"

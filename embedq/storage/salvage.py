@@ -275,7 +275,8 @@ def _read_wreck(
     with image.path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
         pages = Pages(data, image.page_size)
         try:
-            wreck = Wreck(pages, roots | roots_of(pages), shapes)
+            mixed = image.lost_frames > 0
+            wreck = Wreck(pages, roots | roots_of(pages), shapes, mixed=mixed)
             for row in wreck.rows():
                 add(row)
             for row in wreck.stray_rows(image.strays):
@@ -294,6 +295,7 @@ def _conclude(
     for table in schema.TABLES:
         count = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
         salvaged.counts[table] = count
+    salvaged.lost += [Lost("msg", seq, seq) for seq in rescue.left_out()]
     salvaged.damaged = rescue.damaged
     salvaged.dropped = rescue.dropped
     salvaged.notes = rescue.notes

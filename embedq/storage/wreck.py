@@ -121,7 +121,16 @@ class Wreck:
     are no b-tree pages any more.
     """
 
-    def __init__(self, pages: Pages, roots: dict[str, int], shapes: dict[str, Shape]) -> None:
+    def __init__(
+        self,
+        pages: Pages,
+        roots: dict[str, int],
+        shapes: dict[str, Shape],
+        *,
+        mixed: bool = False,
+    ) -> None:
+        """`mixed`: pages of different times stand side by side, as after a damaged log."""
+        self._mixed = mixed
         self._pages = pages
         self._roots = roots
         self._shapes = shapes
@@ -143,11 +152,15 @@ class Wreck:
         for name in self._roots.keys() - set(schema.TABLES) - set(_SMALL):
             reached |= pages.walk(self._roots[name]).pages
         mapped, known = pages.mapped_free()
-        free = (pages.free() | mapped) - reached
+        listed, whole = pages.free()
+        # Each record alone is believed, for the other one may be damaged; but when one of them
+        # may be old, only what both say.
+        free = (listed & mapped if self._mixed else listed | mapped) - reached
         for number in range(2, pages.count + 1):
             if number in reached or number in free or pages.is_map(number):
                 continue
-            yield from self._of_page(Child(number, None, None), "", used=number in known)
+            used = whole or number in known
+            yield from self._of_page(Child(number, None, None), "", used=used)
 
     def stray_rows(self, strays: Iterable[bytes]) -> Iterator[Row]:
         """Yield the rows of pages that are not part of the image: those of a damaged log."""

@@ -81,6 +81,24 @@ def test_of_a_log_with_a_damaged_header_every_frame_is_found():
     assert read_log(flip(wal, 0)) is None
 
 
+def test_a_frame_behind_a_damaged_head_is_believed_for_its_salts():
+    wal = short()
+    destroyed = wal[: start(4)] + b"\xaa" * FRAME_BYTES + wal[start(4) + FRAME_BYTES :]
+    log = log_of(destroyed)
+    assert [n for n, frame in enumerate(log.frames) if not frame.good] == [4]
+
+
+def test_zeroed_frames_do_not_pass_for_the_newest_when_the_header_is_damaged():
+    wal = short()
+    count = len(log_of(wal).frames)
+    for lost in (1, 2):
+        holes = bytes(lost * FRAME)
+        damaged = flip(wal[: start(0)] + holes + wal[start(lost) :], 17, 0xFF)
+        log = log_of(damaged, 4096)
+        assert log.committed == count
+        assert log.damaged == lost
+
+
 def test_frames_from_before_the_log_was_begun_again_do_not_count(tmp_path):
     path = tmp_path / "shop.db"
     connection = open_writer(str(path), durability="normal", page_size=4096, busy_timeout_s=1)

@@ -50,7 +50,7 @@ def test_the_list_and_the_map_of_free_pages_agree(tmp_path, size):
     count = connection.execute("PRAGMA freelist_count").fetchone()[0]
     connection.close()
     free, known = base.pages.mapped_free()
-    assert base.pages.free() == free
+    assert base.pages.free() == (free, True)
     assert len(free) == count > 5
     reached = {page for root in base.roots.values() for page in base.pages.walk(root).pages}
     assert not free & reached
@@ -121,6 +121,15 @@ def test_a_map_page_with_an_impossible_entry_is_not_believed():
     base = sample()
     data = base.data[:4096] + b"\x09" + base.data[4097:]
     assert Pages(data, 4096).mapped_free() == (set(), set())
+
+
+def test_a_broken_list_of_free_pages_says_so():
+    base = sample()
+    trunk = int.from_bytes(base.data[32:36], "big")
+    for page in (1, trunk):
+        found, whole = Pages(damage(base.data, 4096, page, "noise", random.Random(1)), 4096).free()
+        assert found == set()
+        assert not whole
 
 
 def test_pages_outside_and_cut_pages_read_as_zeros():

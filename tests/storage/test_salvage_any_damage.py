@@ -85,7 +85,7 @@ def test_the_harness_sees_a_salvage_that_believes_every_body(monkeypatch):
 
 
 def test_the_harness_sees_a_salvage_that_brings_acked_messages_back(monkeypatch):
-    monkeypatch.setattr(Pages, "free", lambda self: set())
+    monkeypatch.setattr(Pages, "free", lambda self: (set(), True))
     monkeypatch.setattr(Pages, "mapped_free", lambda self: (set(), set()))
     with pytest.raises(AssertionError, match="had been acked"):
         salvage_wreck(4096, [(page_of(sample(), "session"), "zeros")], 1)
@@ -111,23 +111,39 @@ def frame_start(number):
     return HEADER_BYTES + number * (FRAME_BYTES + 4096)
 
 
+def break_frame(wal, number, how, rng):
+    at, size = frame_start(number), FRAME_BYTES + 4096
+    content = {
+        "zeros": bytes(size),
+        "noise": rng.randbytes(size),
+        "head": rng.randbytes(FRAME_BYTES) + wal[at + FRAME_BYTES : at + size],
+        "bit": flip(wal[at : at + size], rng.randrange(size), 1 << rng.randrange(8)),
+    }[how]
+    return wal[:at] + content + wal[at + size :]
+
+
 @settings(phases=PHASES, max_examples=20)
 @given(
-    st.lists(st.tuples(st.integers(0, 600), st.integers(0, 4119)), min_size=1, max_size=6),
-    st.booleans(),
-    st.integers(1, 255),
+    st.lists(
+        st.tuples(st.integers(0, 2**16), st.sampled_from(["zeros", "noise", "head", "bit"])),
+        min_size=1,
+        max_size=8,
+    ),
+    st.none() | st.integers(0, HEADER_BYTES - 1),
+    st.integers(0, 2**32),
 )
-def test_of_a_damaged_log_only_the_damaged_frames_are_lost(places, header, bits):
+def test_of_a_damaged_log_only_the_damaged_frames_are_lost(places, header, seed):
     base = sample(log=True)
     frames = frames_of(base)
+    rng = random.Random(seed)
     wal = base.wal
     hit = set()
-    for place, offset in places:
+    for place, how in places:
         number = place % len(frames)
-        wal = flip(wal, frame_start(number) + offset, bits)
+        wal = break_frame(wal, number, how, rng)
         hit.add(frames[number].page)
-    if header:
-        wal = flip(wal, places[0][1] % HEADER_BYTES, bits)
+    if header is not None:
+        wal = flip(wal, header, rng.randrange(1, 256))
     with tempfile.TemporaryDirectory() as folder:
         Salvage(Path(folder), base, wal=wal).examine(hit, back=True)
 
