@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import UnsupportedOperation
-from typing import Final, Self
+from typing import Final, Self, TextIO
 
 import click
 
@@ -26,15 +26,19 @@ _REDRAW_S: Final = 0.1
 
 
 class OutputFailed(Exception):
-    """The standard output cannot be written (not: its reader went away)."""
+    """The standard output cannot be written."""
+
+
+class ReaderGone(Exception):
+    """Whoever read the standard output went away. No OSError: click would end with 1 for it."""
 
 
 @contextmanager
 def _written() -> Iterator[None]:
     try:
         yield
-    except BrokenPipeError:
-        raise
+    except BrokenPipeError as error:
+        raise ReaderGone from error
     except OSError as error:
         text = f"the output cannot be written: {error.strerror or error}"
         raise OutputFailed(text) from error
@@ -126,9 +130,17 @@ def forget_output() -> None:
 class Progress:
     """A bar on standard error while something takes long; nothing unless that is a terminal."""
 
-    def __init__(self, label: str, *, as_json: bool, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        label: str,
+        *,
+        as_json: bool,
+        clock: Clock | None = None,
+        stream: TextIO | None = None,
+    ) -> None:
         self._label = label
-        self._shown = not as_json and sys.stderr.isatty()
+        self._stream = stream or sys.stderr
+        self._shown = not as_json and self._stream.isatty()
         self._clock = clock or SystemClock()
         self._next = 0.0
         self._width = 0
@@ -159,6 +171,6 @@ class Progress:
 
     def _draw(self, text: str) -> None:
         with suppress(OSError):
-            sys.stderr.write(f"\r{text:{self._width}}" + ("" if text else "\r"))
-            sys.stderr.flush()
+            self._stream.write(f"\r{text:{self._width}}" + ("" if text else "\r"))
+            self._stream.flush()
         self._width = max(self._width, len(text)) if text else 0

@@ -18,7 +18,7 @@ import click
 import embedq
 from embedq.cli.asked import db_option, json_option
 from embedq.cli.exits import MEANINGS, Exit, exit_of
-from embedq.cli.output import OutputFailed, complain, complain_of, flush, forget_output
+from embedq.cli.output import OutputFailed, ReaderGone, complain, complain_of, flush, forget_output
 from embedq.errors import EmbedqError
 
 _WIDTH: Final = 100
@@ -99,7 +99,7 @@ def _ended(run: Callable[[], object], *, as_json: bool) -> int:
         return Exit.USAGE
     except click.Abort:
         return Exit.INTERRUPTED
-    except (OSError, OutputFailed) as error:
+    except (OSError, OutputFailed, ReaderGone) as error:
         return _ended_by_io(error, as_json=as_json)
     except Exception as error:  # a defect ends as a code and a sentence, too
         if os.environ.get("EMBEDQ_DEBUG"):
@@ -110,8 +110,8 @@ def _ended(run: Callable[[], object], *, as_json: bool) -> int:
     return code if isinstance(code, int) else Exit.OK
 
 
-def _ended_by_io(error: OSError | OutputFailed, *, as_json: bool) -> int:
-    if isinstance(error, BrokenPipeError):
+def _ended_by_io(error: OSError | OutputFailed | ReaderGone, *, as_json: bool) -> int:
+    if isinstance(error, ReaderGone):
         forget_output()
         return Exit.PIPE
     hint = None

@@ -103,12 +103,14 @@ class _Moment(NamedTuple):
 def take(onlooker: Onlooker, *, alive: bool) -> Census:
     """Count everything. `alive`: a host owns the file, so that its open deliveries are leases."""
     now = onlooker.now_ms()
+    before = onlooker.signature()
     moment = onlooker.read(lambda db: _first(db, now))
-    exact = moment.noted or _add_rest(onlooker, moment)
+    whole = moment.noted or _add_rest(onlooker, moment)
     queues = []
     for row in moment.queues:
         groups = [group for group in moment.groups if group.queue == row.id]
         queues.append(_queue(onlooker, moment, row, groups, alive=alive))
+    exact = whole or onlooker.signature() == before
     return Census(now, exact, moment.noted, queues)
 
 

@@ -68,7 +68,7 @@ def test_json_has_what_there_is_to_know(embedq):
     assert len(message["put_at"]) == len(iso(0) or "")
 
 
-@pytest.mark.parametrize("failure", [KeyboardInterrupt, BrokenPipeError, OSError("disk full")])
+@pytest.mark.parametrize("failure", [KeyboardInterrupt, output.ReaderGone, OSError("disk full")])
 def test_what_could_not_be_printed_is_given_back(embedq, monkeypatch, failure):
     embedq.ok("put", "q", "a\nb", "--lines")
 
@@ -86,7 +86,7 @@ def test_the_check_above_notices_an_ack_before_the_output(embedq, monkeypatch):
 
     def ack_first(desk, wanted, lease):
         desk.ack(lease)
-        raise BrokenPipeError
+        raise output.ReaderGone
 
     with monkeypatch.context() as patch:
         patch.setattr(getting, "_print", ack_first)
