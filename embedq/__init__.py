@@ -40,6 +40,7 @@ from embedq.errors import (
     StoreFull,
     StoreInUse,
     UnknownMessage,
+    UnsupportedOption,
     UnsupportedPlatform,
     UsageError,
 )
@@ -101,6 +102,7 @@ __all__ = [
     "StoreFull",
     "StoreInUse",
     "UnknownMessage",
+    "UnsupportedOption",
     "UnsupportedPlatform",
     "UsageError",
     "__version__",

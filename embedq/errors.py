@@ -4,7 +4,7 @@ EmbedqError
 ├── UsageError           the call is wrong; fix the program
 │   ├── InvalidName            ├── InvalidOption         ├── InvalidPayload
 │   ├── LimitExceeded          ├── NotRunning            ├── ForkedBroker
-│   └── UnsupportedPlatform
+│   └── UnsupportedPlatform    └── UnsupportedOption (an InvalidOption)
 ├── DeliveryError        the message or its lease is not what the caller thinks
 │   └── StaleLease             └── UnknownMessage
 ├── QueueError           an answer of a queue
@@ -89,6 +89,13 @@ class InvalidOption(UsageError):
 
     code = "invalid_option"
     hint = "correct the argument named above"
+
+
+class UnsupportedOption(InvalidOption):
+    """An option that belongs to the product, but not to this release."""
+
+    code = "unsupported_option"
+    hint = "leave the option out, or upgrade embedq"
 
 
 class InvalidPayload(UsageError):

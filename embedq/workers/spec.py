@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Final
 
 from embedq.clock import parse_duration
-from embedq.errors import DuplicateConsumer, InvalidOption, shown
+from embedq.errors import DuplicateConsumer, InvalidOption, UnsupportedOption, shown
 from embedq.limits import LIMITS
 from embedq.names import check_group_name, check_queue_name
 from embedq.policy import RetryPolicy
@@ -26,13 +26,6 @@ THREADS_MAX: Final = 1_000
 #: Tasks of one consumer on an event loop.
 TASKS_MAX: Final = 10_000
 _LINGER_MAX_S: Final = 3600.0
-
-
-class UnsupportedOption(InvalidOption):
-    """An option that belongs to the product but not to this release."""
-
-    code = "unsupported_option"
-    hint = "leave the option out, or upgrade embedq"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,10 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from embedq.errors import DuplicateConsumer, InvalidName, InvalidOption
+from embedq.errors import DuplicateConsumer, InvalidName, InvalidOption, UnsupportedOption
 from embedq.policy import RetryPolicy
 from embedq.workers.batches import Batch
-from embedq.workers.spec import Consumers, ConsumerSpec, UnsupportedOption, make_spec
+from embedq.workers.spec import Consumers, ConsumerSpec, make_spec
 
 
 def ship(order: int) -> None: ...
