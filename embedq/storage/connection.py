@@ -7,6 +7,7 @@ Does not know: tables, messages, who owns the file.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from typing import Literal
 from urllib.parse import quote
 
@@ -31,9 +32,17 @@ _STATEMENTS_KEPT = 256
 
 
 def open_writer(
-    path: str, *, durability: Durability, page_size: int, busy_timeout_s: float
+    path: str,
+    *,
+    durability: Durability,
+    page_size: int,
+    busy_timeout_s: float,
+    inspect: Callable[[sqlite3.Connection], object] | None = None,
 ) -> sqlite3.Connection:
     """Open the one writing connection; it is also the only one that checkpoints.
+
+    `inspect` sees the connection before anything is written: what it raises leaves the file as it
+    was.
 
     SQLite before 3.51.3 can damage a WAL when one connection writes while another checkpoints.
     The caller holds the owner lock, so there is no second party.
@@ -42,14 +51,19 @@ def open_writer(
         raise UnsupportedPlatform(
             f"this Python comes with SQLite {sqlite3.sqlite_version}; embedq needs 3.34 or later"
         )
-    connection = sqlite3.connect(
-        path,
-        timeout=busy_timeout_s,
-        isolation_level=None,
-        check_same_thread=False,
-        cached_statements=_STATEMENTS_KEPT,
-    )
     try:
+        connection = sqlite3.connect(
+            path,
+            timeout=busy_timeout_s,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=_STATEMENTS_KEPT,
+        )
+    except sqlite3.DatabaseError as error:
+        raise _opening_error(error, path) from error
+    try:
+        if inspect is not None:
+            inspect(connection)
         _configure(connection, path, durability, page_size)
     except sqlite3.DatabaseError as error:
         connection.close()
@@ -95,9 +109,13 @@ def open_reader(path: str, *, busy_timeout_s: float = 1.0) -> sqlite3.Connection
         check_same_thread=False,
         cached_statements=64,
     )
-    connection.execute("PRAGMA query_only=1")
-    connection.execute("PRAGMA mmap_size=0")
-    connection.execute("PRAGMA trusted_schema=0")
+    try:
+        connection.execute("PRAGMA query_only=1")
+        connection.execute("PRAGMA mmap_size=0")
+        connection.execute("PRAGMA trusted_schema=0")
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 

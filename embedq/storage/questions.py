@@ -164,7 +164,10 @@ class Questions:
         """See the port. The snapshot pins the log while it is being counted."""
         if self._stopped is not None:
             raise self._stopped
-        snapshot = self._readers.snapshot()
+        try:
+            snapshot = self._readers.snapshot()
+        except sqlite3.Error as error:
+            raise self._meaning(error) from error
 
         def count() -> Tally:
             with closing(snapshot):

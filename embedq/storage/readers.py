@@ -52,8 +52,12 @@ class Readers:
     def snapshot(self) -> sqlite3.Connection:
         """Return a connection of the caller's own that sees this moment until it is closed."""
         connection = open_reader(self._path)
-        connection.execute("BEGIN")
-        connection.execute("SELECT count(*) FROM meta").fetchone()  # BEGIN alone fixes nothing
+        try:
+            connection.execute("BEGIN")
+            connection.execute("SELECT count(*) FROM meta").fetchone()  # BEGIN alone fixes nothing
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     def close(self) -> None:
