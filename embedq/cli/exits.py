@@ -39,7 +39,7 @@ MEANINGS: Final[dict[Exit, str]] = {
     Exit.FOREIGN: "not an embedq file, or one of a later release",
     Exit.IO: "a file or the standard output could not be read or written",
     Exit.DEFECT: "a defect of embedq; EMBEDQ_DEBUG=1 shows where",
-    Exit.INTERRUPTED: "stopped by Ctrl-C",
+    Exit.INTERRUPTED: "stopped by Ctrl-C, or a question was answered with no",
     Exit.PIPE: "whoever read the output went away",
     Exit.TERMINATED: "stopped by SIGTERM",
 }

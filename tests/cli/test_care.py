@@ -1,11 +1,14 @@
 """`embedq check`, `backup`, `salvage`, `doctor`, `config`: what is found, and the exit codes."""
 
 import os
+from dataclasses import replace
 
 import pytest
 
 from embedq.broker.host import open_engine
 from embedq.cli import place
+from embedq.errors import NetworkFilesystem
+from embedq.limits import LIMITS
 from embedq.policy import QueuePolicy
 from embedq.storage.inspect import Severity
 
@@ -186,6 +189,20 @@ def test_the_doctor_sees_a_full_disk(filled, monkeypatch):
     free = os.statvfs(filled.db.parent)
     monkeypatch.setattr(place, "_watermark", lambda: free.f_bavail * free.f_frsize * 10)
     assert any("puts are refused" in what for what in whats(filled.json("doctor"), "warning"))
+
+
+def test_the_doctor_sees_a_log_that_is_too_long_and_a_network_file_system(filled, monkeypatch):
+    def refuse(path):
+        raise NetworkFilesystem(f"{path} is on nfs", filesystem="nfs")
+
+    monkeypatch.setattr(place, "LIMITS", replace(LIMITS, wal_limit_bytes=1))
+    monkeypatch.setattr(place, "filesystem_of", refuse)
+    with open_engine(filled.db) as desk:
+        desk.put(desk.queue("q"), b"x")
+        told = filled.json("doctor")
+    assert any("the log has" in what for what in whats(told, "warning"))
+    assert any("is on nfs" in what for what in whats(told, "warning"))
+    assert told["facts"]["file_system"] == "nfs"
 
 
 def test_severities_are_those_of_the_check():

@@ -47,15 +47,14 @@ def work(desk, rng, clock):
 
 
 def end(desk, lease, how):
-    match how:
-        case 0:
-            desk.ack(lease)
-        case 1:
-            desk.reject(lease)
-        case 2:
-            desk.fail(lease, delay_s=3)
-        case 3:
-            desk.release([lease])
+    if how == 0:
+        desk.ack(lease)
+    elif how == 1:
+        desk.reject(lease)
+    elif how == 2:
+        desk.fail(lease, delay_s=3)
+    elif how == 3:
+        desk.release([lease])
 
 
 @pytest.mark.parametrize("span", [7, census.SPAN])
