@@ -360,7 +360,9 @@ class Applier:
             op.removed += gone
 
     def _forget(self, op: Forget) -> None:
-        op.removed = self._execute(sql.DEDUP_FORGET, (op.now, op.limit)).rowcount
+        over = self._execute(sql.DEDUP_OVER, (op.now, op.limit)).fetchall()
+        self._connection.executemany(sql.DEDUP_FORGET, over)
+        op.removed = len(over)
 
     def _save(self, op: Save) -> None:
         for id_, stored, dead, last in op.queues:

@@ -54,10 +54,9 @@ DEDUP_KEEP = (
     "ON CONFLICT(queue,key) DO UPDATE SET seq=excluded.seq, expires=excluded.expires"
 )
 #: Uses dedup_expires.
-DEDUP_FORGET = (
-    "DELETE FROM dedup WHERE (queue,key) IN "
-    "(SELECT queue,key FROM dedup WHERE expires<=? ORDER BY expires LIMIT ?)"
-)
+DEDUP_OVER = "SELECT queue,key FROM dedup WHERE expires<=? ORDER BY expires LIMIT ?"
+#: One by one: with a subquery SQLite goes through all keys of the queue.
+DEDUP_FORGET = "DELETE FROM dedup WHERE queue=? AND key=?"
 
 # ------------------------------------------------------------------------- deliveries
 
@@ -185,7 +184,8 @@ SETTLED_UNDELIVERED = (
     "INSERT OR REPLACE INTO delivery(seq,grp,attempt,epoch,counter,started,ended,outcome,closed) "
     "VALUES (?1,?2,0,?3,0,?4,?4,11,?5)"
 )
-CLEAR_DUE = "UPDATE delivery SET due=NULL WHERE seq=? AND grp=? AND due IS NOT NULL"
+#: The plus sign keeps SQLite from going through every retry of the group (delivery_due).
+CLEAR_DUE = "UPDATE delivery SET due=NULL WHERE seq=? AND grp=? AND +due IS NOT NULL"
 DEAD_BY_ID = f"SELECT {DEAD_COLUMNS} FROM dead WHERE id=? AND queue=?"
 DEAD_LIST = f"SELECT {DEAD_COLUMNS} FROM dead WHERE queue=? AND id>? ORDER BY id LIMIT ?"
 DEAD_ONE = f"SELECT {DEAD_COLUMNS} FROM dead WHERE seq=? AND grp=?"
