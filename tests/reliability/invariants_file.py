@@ -65,7 +65,8 @@ class Held:
         found = set()
         if (seq, group) in self.dead:
             found.add("dead")
-        if seq in self.messages and seq > self.groups[queue][group]:
+        # A damaged file may have lost the group.
+        if seq in self.messages and seq > self.groups.get(queue, {}).get(group, 0):
             rows = self.deliveries.get((seq, group), ())
             if not any((row.outcome or 0) >= _FINAL for row in rows):
                 found.add("waiting")

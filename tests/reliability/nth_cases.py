@@ -42,6 +42,9 @@ CALLS = (
     "open",
 )
 
+#: Faults: the system call and its error.
+FAULTS = (("pwrite64", "EIO"), ("pwrite64", "ENOSPC"), ("fdatasync", "EIO"), ("fsync", "EIO"))
+
 #: More system calls than any of them makes.
 _MOST = 160
 

@@ -4,11 +4,9 @@ import pytest
 
 from tests.reliability.killing import memory_folder
 from tests.reliability.nth import needs_strace
-from tests.reliability.nth_cases import CALLS, cases
+from tests.reliability.nth_cases import CALLS, FAULTS, cases
 
 pytestmark = [pytest.mark.reliability, needs_strace]
-
-FAULTS = (("pwrite64", "EIO"), ("pwrite64", "ENOSPC"), ("fdatasync", "EIO"), ("fsync", "EIO"))
 
 
 @pytest.fixture

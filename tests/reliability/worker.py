@@ -215,7 +215,7 @@ def child(job: Job) -> None:
 
 def main() -> None:
     """Fork a child for each line."""
-    logging.getLogger("embedq").setLevel(logging.ERROR)
+    logging.getLogger("embedq").setLevel(logging.CRITICAL)  # a store that stops is no news here
     importlib.import_module("sqlite_utils")  # else each child that makes a file would import it
     decode = msgspec.json.Decoder(Job).decode
     for line in sys.stdin.buffer:
