@@ -64,8 +64,8 @@ class Limits:
 
     #: bytes: free space below which puts are refused. Acks and checkpoints need what is left.
     disk_watermark_bytes: int = 64 * MIB
-    #: bytes: allocated in advance and given back when the disk is full, so that acks succeed.
-    ballast_bytes: int = 1 * MIB
+    #: bytes: given back when the disk is full, so that acks succeed. Room for a checkpoint, too.
+    ballast_bytes: int = 4 * MIB
     #: bytes: WAL size at which our own readers are dropped and the blocker is named.
     wal_limit_bytes: int = 256 * MIB
     #: pages: written between two passive checkpoints. Larger means fewer but longer stalls.

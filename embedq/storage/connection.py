@@ -147,11 +147,18 @@ _MEANINGS: dict[int, tuple[type[StorageError], str]] = {
 }
 
 
+#: Extended result codes that say more than their primary one.
+_EXTENDED: dict[int, tuple[type[StorageError], str]] = {
+    # Not a bad disk: the shared memory beside the log could not grow.
+    sqlite3.SQLITE_IOERR_SHMSIZE: (StoreFull, "the disk is full"),
+}
+
+
 def meaning(error: sqlite3.Error, path: str) -> StorageError:
     """Translate an SQLite error; StoreFailed and StoreCorrupt mean that the store must stop."""
     code = getattr(error, "sqlite_errorcode", None)
     name = getattr(error, "sqlite_errorname", type(error).__name__)
-    known = _MEANINGS.get(code & 0xFF) if code is not None else None
+    known = None if code is None else _EXTENDED.get(code) or _MEANINGS.get(code & 0xFF)
     if known is None:
         return StorageError(f"{path}: SQLite refused the operation: {error} ({name})")
     kind, what = known

@@ -10,6 +10,7 @@ import logging
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from embedq.clock import Clock
 from embedq.errors import StorageError, StoreBusy, StoreFull
@@ -24,6 +25,9 @@ from embedq.storage.space import DiskSpace
 from embedq.storage.wal import WalHealth, WriteAheadLog
 
 _log = logging.getLogger("embedq.storage")
+
+#: Pages in the log between two checkpoints while the disk is nearly full.
+_TIGHT_PAGES: Final = 32
 
 
 class Maintenance(Questions):
@@ -43,7 +47,9 @@ class Maintenance(Questions):
 
     def after_commit(self) -> None:
         """Checkpoint when enough has been written. See the port."""
-        if self._wal.is_due():
+        # With little room left the log is kept short: it then has room of its own for acks.
+        tight = self.space.low and self._wal.written >= _TIGHT_PAGES
+        if tight or self._wal.is_due(roomy=self.space.roomy):
             self.checkpoint()
 
     def checkpoint(self) -> bool:
@@ -56,8 +62,7 @@ class Maintenance(Questions):
             what = meaning(error, self.path)
             if isinstance(what, StoreFull):
                 self.space.refresh()
-                self.space.drop_ballast()
-                return False
+                return self.space.drop_ballast() and self.checkpoint()
             if not isinstance(what, StoreBusy):
                 self.stop(what)
             return False

@@ -19,6 +19,12 @@ from embedq.storage.placement import PRIVATE, Placement, os_failure
 
 _MIB: Final = 1024 * 1024
 _CHUNK: Final = 64 * 1024
+
+#: What opening needs for a new log and the shared memory beside it.
+_OPENING: Final = 256 * 1024
+
+#: Watermarks of free space from which on a disk counts as roomy.
+_ROOMY: Final = 4
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NO_ALLOCATION: Final = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
 
@@ -26,9 +32,9 @@ _NO_ALLOCATION: Final = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}
 class DiskSpace:
     """The free space where a database is, and whether puts are refused because of it.
 
-    `low` and `free` are plain attributes, so that every put may look at `low` for nothing; they
-    change in `refresh` and `drop_ballast` only. All sizes are bytes. Safe to share between
-    threads.
+    `low`, `roomy` and `free` are plain attributes, so that every put may look at `low` for
+    nothing; they change in `refresh` and `drop_ballast` only. All sizes are bytes. Safe to share
+    between threads.
     """
 
     def __init__(
@@ -47,6 +53,8 @@ class DiskSpace:
             if value < 0:
                 raise InvalidOption(f"{name}_bytes={value} is negative", argument=f"{name}_bytes")
         self.low = False
+        #: Whether the log may grow for a while: such a disk does not fill up within a second.
+        self.roomy = False
         self.free = 0
         self._path = placement.path
         self._ballast_path = placement.ballast_path
@@ -81,6 +89,7 @@ class DiskSpace:
                     self._exhausted = False
             except OSError as error:
                 raise os_failure(self._path, "watch the disk", error) from error
+            self.roomy = self.free > _ROOMY * self._watermark + self._ballast
             if self._exhausted or self.free < self._watermark:
                 self.low = True
             elif self.free >= self.resume_bytes:
@@ -109,6 +118,7 @@ class DiskSpace:
         """
         with self._lock:
             self.low = self._exhausted = True
+            self.roomy = False
             try:
                 self._ballast_path.unlink()
             except FileNotFoundError:
@@ -148,6 +158,20 @@ class DiskSpace:
         except FileNotFoundError:
             return False
         return stat.S_ISREG(found.st_mode) and found.st_size == self._ballast
+
+
+def make_room(placement: Placement) -> None:
+    """Delete the ballast where a database could not even be opened for lack of room.
+
+    Raises StoreFailed when the operating system refuses.
+    """
+    path = placement.path
+    try:
+        found = os.statvfs(path.parent)
+        if found.f_bavail * found.f_frsize < _OPENING:
+            placement.ballast_path.unlink(missing_ok=True)
+    except OSError as error:
+        raise os_failure(path, "make room on the disk", error) from error
 
 
 def _allocate(fd: int, size: int) -> None:

@@ -33,7 +33,7 @@ from embedq.storage.ops import Ack, Op, PutPlain, PutRows, Save
 from embedq.storage.ownership import OwnerLock, Previous
 from embedq.storage.placement import Placement, prepare
 from embedq.storage.readers import Readers
-from embedq.storage.space import DiskSpace
+from embedq.storage.space import DiskSpace, make_room
 from embedq.storage.wal import WriteAheadLog
 
 #: Seqs are reserved on disk in blocks, so that a single put writes one row and nothing else.
@@ -66,6 +66,7 @@ def open_store(
     owner = OwnerLock(placement, clock)
     previous = owner.acquire()
     try:
+        make_room(placement)
         connection = open_writer(
             str(placement.path),
             durability=durability,
@@ -276,7 +277,9 @@ class SqliteStore(Maintenance):
             self.space.refresh()
             puts = any(isinstance(op, PutPlain | PutRows) for op in batch)
             if not puts and self.space.drop_ballast():
-                # An ack must pass on a full disk: this is what the ballast is for.
+                # An ack must pass on a full disk: this is what the ballast is for. The log gets
+                # it first, as a log that begins anew needs no more room for the acks to come.
+                self.checkpoint()
                 self.commit(batch)
                 return
         raise what from error

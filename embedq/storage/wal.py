@@ -62,8 +62,8 @@ class WriteAheadLog:
         self._since = clock.monotonic()
         self.health = WalHealth()
 
-    def is_due(self) -> bool:
-        """Whether it is time for a checkpoint."""
+    def is_due(self, *, roomy: bool = True) -> bool:
+        """Whether it is time for a checkpoint. Not `roomy`: the disk has no room for long logs."""
         if self.written < self.next:
             return False
         now = self._clock.monotonic()
@@ -71,7 +71,7 @@ class WriteAheadLog:
         bulk = self.written >= _BULK_COMMIT * self.commits
         most = _BURST if burst else _BULK if bulk else 1
         self._since = now
-        if self.written < most * self.pages_each:
+        if roomy and self.written < most * self.pages_each:
             self.next = self.written + self.pages_each
             return False
         return True
