@@ -47,7 +47,16 @@ class ClaimCheck:
         if self.model.special(self.side) >= self.special_max:
             loose = True
             ready.sort(key=self._place)
+        out = [standing for standing in self.side.standings.values() if standing.token is not None]
+        if any(standing.alone for standing in out):
+            return []
         suspects = self.model.suspects(self.side, now)
+        last = [seq for seq in suspects if self.model.has_last_chance(self.side, seq)]
+        if last and out and not self.got:
+            return []  # it waits for the others to end
+        if self.got and self.got[0] in last:
+            assert not out, f"{self.got[0]} has one chance left, and is not alone"
+            return self.got[:1]
         first = self._suspect_tried(suspects, ready[: self.most])
         if suspects and not first:
             assert loose or len(ready) >= self.most, f"one of {suspects} should come first"

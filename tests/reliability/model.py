@@ -26,7 +26,8 @@ class Message:
 class Standing:
     """Where a message stands in one group. `token` tells its delivery from every other.
 
-    `suspect`: it waits because its host died under it; `suspect_out`: it is tried again, alone;
+    `suspect`: it waits because its host died under it; `suspect_out`: it is tried again, the only
+    one of its kind; `alone`: and nothing else beside it, as one more crash would be its end;
     `cut_off`: no delivery has started since then, so another host will find it like that, too.
     """
 
@@ -38,6 +39,7 @@ class Standing:
     settled_at: int | None = None
     suspect: bool = False
     suspect_out: bool = False
+    alone: bool = False
     cut_off: bool = False
 
 
@@ -118,6 +120,17 @@ class Queue:
             if self._may_move(group, message, now) and group.of(message.seq).suspect
         )
 
+    def has_last_chance(self, group: Group, seq: int) -> bool:
+        """Return whether one more crash would be the end of a message that may still run."""
+        message, standing = self.messages[seq], group.of(seq)
+        most = self.max_attempts if message.max_attempts is None else message.max_attempts
+        left = [2]
+        if self.max_crashes:
+            left.append(self.max_crashes - standing.crashes)
+        if most:
+            left.append(most - standing.attempt)
+        return min(left) == 1
+
     def special(self, group: Group) -> int:
         """Count the waiting messages that an index must hold more of than their numbers."""
         return sum(
@@ -150,6 +163,7 @@ class Queue:
             reason = "crashed" if standing.crashes else "max_attempts"
             self.bury(group, seq, reason, now)
             return False
+        standing.alone = standing.suspect and self.has_last_chance(group, seq)
         standing.attempt += 1
         standing.retry = 0  # its own time has come once and for all
         standing.token = object()
