@@ -1,4 +1,4 @@
-"""Rarer tasks for the writer: new groups, interrupted claims, saving counts, expiry, retention.
+"""Rarer tasks for the writer: new queues and groups, counts, expiry, retention, lost claims.
 
 Knows: what these commit and what memory looks like afterwards.
 Does not know: when they are due (upkeep.py), SQL.
@@ -15,12 +15,39 @@ from embedq.broker.settling import Releases
 from embedq.broker.state import GroupState, QueueState
 from embedq.broker.telling import tell
 from embedq.lifecycle import Outcome, Reason
-from embedq.storage.ops import Bury, Cancel, DeclareGroup, Op, Retire, Save
+from embedq.policy import QueuePolicy
+from embedq.storage.ops import Bury, Cancel, DeclareGroup, DeclareQueue, Op, Retire, Save
 from embedq.storage.writer import Task
 
 if TYPE_CHECKING:
     from embedq.broker.engine import Engine
     from embedq.broker.registry import Registry
+
+
+class NewQueue(Task):
+    """Create a queue, or change its settings; without a policy, only if it is not there yet."""
+
+    __slots__ = ("_name", "_op", "_policy", "_registry")
+
+    alone = True  # settings decide what a settlement of the same commit would leave behind
+
+    def __init__(self, registry: Registry, name: str, policy: QueuePolicy | None) -> None:
+        super().__init__(64)
+        self._registry = registry
+        self._name = name
+        self._policy = policy
+
+    def prepare(self) -> Sequence[Op]:
+        """Look again: somebody else may have created it, with settings of its own."""
+        self._op = DeclareQueue(self._name, self._policy or QueuePolicy())
+        if self._policy is None and self._name in self._registry.queues:
+            return ()
+        return (self._op,)
+
+    def apply(self) -> None:
+        """Tell the registry."""
+        if self._op.row is not None:
+            self._registry.declared(self._op.row)
 
 
 class NewGroup(Task):

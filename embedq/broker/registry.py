@@ -15,8 +15,9 @@ from embedq.events import Events
 from embedq.limits import Limits
 from embedq.names import check_group_name, check_queue_name
 from embedq.policy import QueuePolicy
-from embedq.storage.ops import DeclareQueue, Pause
+from embedq.storage.ops import Pause
 from embedq.storage.port import Store
+from embedq.storage.rows import QueueRow
 from embedq.storage.writer import Writer
 
 
@@ -48,8 +49,8 @@ class Registry:
 
     def groups(self) -> Iterable[GroupState]:
         """Go through the groups of all queues."""
-        for queue in self.queues.values():
-            yield from queue.groups
+        for queue in list(self.queues.values()):  # one more may be declared meanwhile
+            yield from list(queue.groups)
 
     # --------------------------------------------------------------------- queues and groups
 
@@ -62,26 +63,23 @@ class Registry:
         if known is not None and (policy is None or policy == known.policy):
             return known
         check_queue_name(name)
-        declare = DeclareQueue(name, policy or QueuePolicy())
-
-        def then() -> None:
-            row = declare.row
-            assert row is not None  # noqa: S101  # set by the commit
-            state = self.queues.get(name)
-            if state is None:
-                self.queues[name] = QueueState(row)
-                self.events.emit("queue_declared", queue=name)
-            else:
-                changes = _changes(state.policy, row.policy)
-                if row.policy.retain_ms is None and state.policy.retain_ms is not None:
-                    state.untidy = True
-                state.policy = row.policy
-                if changes:
-                    self.events.emit("settings_changed", queue=name, changes=changes)
-                state.space.wake_all()  # there may be more room than before
-
-        self.writer.run(moves.Change([declare], then))
+        self.writer.run(changes.NewQueue(self, name, policy))
         return self.queues[name]
+
+    def declared(self, row: QueueRow) -> None:
+        """A queue was created, or its settings were changed. The lock is held."""
+        state = self.queues.get(row.name)
+        if state is None:
+            self.queues[row.name] = QueueState(row)
+            self.events.emit("queue_declared", queue=row.name)
+            return
+        changed = _changes(state.policy, row.policy)
+        if row.policy.retain_ms is None and state.policy.retain_ms is not None:
+            state.untidy = True
+        state.policy = row.policy
+        if changed:
+            self.events.emit("settings_changed", queue=row.name, changes=changed)
+        state.space.wake_all()  # there may be more room than before
 
     def existing_queue(self, name: str) -> QueueState:
         """Return a queue that exists. Raises QueueNotFound."""

@@ -42,6 +42,8 @@ class Remove(Task):
         group = self._group
         if group in group.queue.groups:
             group.queue.groups.remove(group)
+            for other in group.queue.groups:
+                other.retired = 0  # what was passed over for this one's sake may go now
         group.leases = {}
         _forget(group.index, group.queue.last)
         group.waiters.wake_all()

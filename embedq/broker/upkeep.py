@@ -44,7 +44,8 @@ class Upkeep:
         self._saved_at = engine.monotonic()
         #: When the thread will look again at what becomes ready at a time (ms).
         self._expected = 0
-        self._seen = (-1, -1)
+        self._seen = self._saved = (-1, -1)
+        self._forgetting = False
         #: What the last failed chore said; chores are tried again in the next round.
         self.trouble: Exception | None = None
         self._told: str | None = None
@@ -69,7 +70,7 @@ class Upkeep:
                 self._attempt(engine.end_leases)
                 self._attempt(self.wake_due)
             if not engine.counts_exact:
-                self.count()
+                self._attempt(self.count)
             if self.verifier is not None:
                 self._attempt(self.verify)
             self._wake.wait(_BREATH_S if self.verifier is not None else self._pause())
@@ -175,7 +176,7 @@ class Upkeep:
 
     def _expire(self) -> None:
         engine = self._engine
-        names = {queue.id: queue for queue in engine.queues.values()}
+        names = {queue.id: queue for queue in list(engine.queues.values())}
         over = [
             (names[queue], seq)
             for seq, queue in engine.store.expired(engine.now_ms(), _MANY)
@@ -206,15 +207,27 @@ class Upkeep:
         activity = (engine.writer.groups, engine.store.last_seq)
         idle = activity == self._seen
         now = engine.monotonic()
-        if now - self._saved_at >= _SAVE_EVERY_S and not idle:
+        due = now - self._saved_at >= _SAVE_EVERY_S and activity != self._saved
+        if due or self._forgetting:
+            self._forget()
+        if due:
             self._saved_at = now
-            forget = Forget(engine.now_ms(), _MANY)
-            engine.writer.run(moves.Change([forget]))
             engine.writer.run(changes.SaveCounts(engine, exact=False))
+            self._saved = (engine.writer.groups, engine.store.last_seq)
         elif idle:
             with engine.writer.lock:
                 engine.store.rest(_VACUUM_PAGES)
         self._seen = (engine.writer.groups, engine.store.last_seq)
+
+    def _forget(self) -> None:
+        """Remove dedup keys that are over; if there are too many, go on in the next round."""
+        engine = self._engine
+        for _ in range(_BATCHES):
+            forget = Forget(engine.now_ms(), _MANY)
+            engine.writer.run(moves.Change([forget]))
+            self._forgetting = forget.removed == _MANY
+            if not self._forgetting:
+                break
 
     # ------------------------------------------------------------------------- verifying
 
