@@ -16,6 +16,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from embedq.broker import engine as engine_room
 from embedq.broker.changes import NewGroup
 from embedq.broker.engine import Engine
+from embedq.broker.intake import row_of
 from embedq.broker.leases import Lease
 from embedq.broker.ready import ReadyIndex
 from embedq.broker.settling import Settle
@@ -91,7 +92,7 @@ def _settle_twice(group, count, removed):
 
 
 ENTRY_AT, PUT_PLAIN, SUSPECT = Lease.entry_at, ReadyIndex.put_plain, ReadyIndex.suspect
-ROW_OF, COUNT_SETTLED = engine_room.row_of, GroupState.count_settled
+ROW_OF, COUNT_SETTLED = row_of, GroupState.count_settled
 
 MISTAKES = {
     "a stale token counts": (Settle, "prepare", _every_lease_counts),
