@@ -10,6 +10,7 @@ import logging
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Final
 
 from embedq.clock import Clock
@@ -38,6 +39,7 @@ class Maintenance(Questions):
     _clock: Clock
     _owner: OwnerLock
     _wal: WriteAheadLog
+    _log_files: dict[Path, tuple[int, int]]
     _wal_limit: int
     _page_bytes: int
 
@@ -94,7 +96,7 @@ class Maintenance(Questions):
         self.space.refresh()
         self._look_at_log()
         try:
-            check_still_there(self.placement)
+            check_still_there(self.placement, self._log_files)
             self._owner.confirm()
         except StorageError as error:
             self.stop(error)

@@ -13,7 +13,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -31,7 +31,8 @@ from embedq.errors import (
 PRIVATE: Final = 0o600
 _LOCK: Final = ".lock"
 _BALLAST: Final = ".ballast"
-_BESIDE: Final = ("-journal", "-wal", "-shm", _LOCK, _BALLAST)
+_LOG: Final = ("-wal", "-shm")
+_BESIDE: Final = ("-journal", *_LOG, _LOCK, _BALLAST)
 _LONGEST_SUFFIX: Final = max(map(len, _BESIDE))
 _NAME_MAX: Final = 255
 # SQLite refuses longer paths with no better words than "unable to open database file"; the
@@ -124,26 +125,52 @@ def filesystem_of(path: str | os.PathLike[str]) -> str | None:
     return None if mounts is None else _check_mount(_resolve(path), mounts)
 
 
-def check_still_there(placement: Placement) -> None:
-    """Raise StoreFailed when the path no longer leads to the file that was prepared.
+def log_files(placement: Placement) -> dict[Path, tuple[int, int]]:
+    """Identify the log and its shared memory, which SQLite has open while the database is used.
 
-    Someone deleted, moved or replaced it. SQLite would go on writing into the nameless old file
-    without any error, and all of that would be gone at the end of the process.
+    Raises StoreFailed when the operating system cannot answer.
     """
-    try:
-        now = _stat(placement.path, follow=False)
-    except OSError as error:
-        raise os_failure(placement.path, "look at the file", error) from error
-    if now is None:
-        what = "was deleted or moved"
-    elif (now.st_dev, now.st_ino) != (placement.device, placement.inode):
-        what = "was replaced by another file"
-    else:
+    found = {}
+    for suffix in _LOG:
+        path = _beside(placement.path, suffix)
+        identity = _identity(path)
+        if identity is not None:
+            found[path] = identity
+    return found
+
+
+def check_still_there(
+    placement: Placement, log: Mapping[Path, tuple[int, int]] | None = None
+) -> None:
+    """Raise StoreFailed when a path no longer leads to the file that was prepared.
+
+    Someone deleted, moved or replaced it, or one of the `log_files`. SQLite would go on writing
+    into the nameless old file without any error, and all of that would be gone at the end of the
+    process.
+    """
+    path = placement.path
+    _check_same(path, (placement.device, placement.inode), f"database {path}: the file")
+    for beside, identity in (log or {}).items():
+        _check_same(beside, identity, f"database {path}: its file {beside.name}")
+
+
+def _check_same(path: Path, identity: tuple[int, int], what: str) -> None:
+    now = _identity(path)
+    if now == identity:
         return
+    happened = "was deleted or moved" if now is None else "was replaced by another file"
     raise StoreFailed(
-        f"database {placement.path}: the file {what} while it was in use",
+        f"{what} {happened} while it was in use",
         hint="put the original file back, if it still exists, with its -wal file; then restart",
     )
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = _stat(path, follow=False)
+    except OSError as error:
+        raise os_failure(path, "look at the file", error) from error
+    return None if found is None else (found.st_dev, found.st_ino)
 
 
 def check_platform(platform: str = sys.platform) -> None:

@@ -31,7 +31,7 @@ from embedq.storage.fork import immortalise, on_fork
 from embedq.storage.maintenance import Maintenance
 from embedq.storage.ops import Ack, Op, PutPlain, PutRows, Save
 from embedq.storage.ownership import OwnerLock, Previous
-from embedq.storage.placement import Placement, prepare
+from embedq.storage.placement import Placement, log_files, prepare
 from embedq.storage.readers import Readers
 from embedq.storage.space import DiskSpace, make_room
 from embedq.storage.wal import WriteAheadLog
@@ -120,6 +120,7 @@ class SqliteStore(Maintenance):
         self._stopped: StorageError | None = None
         self._commits = 0
         self._open()
+        self._log_files = log_files(placement)  # there now that something was written
         on_fork(self)
 
     def _open(self) -> None:
