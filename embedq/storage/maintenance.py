@@ -63,7 +63,7 @@ class Maintenance(Questions):
         except sqlite3.Error as error:
             what = meaning(error, self.path)
             if isinstance(what, StoreFull):
-                self.space.refresh()
+                # No `refresh` before: it could make a new ballast each time, and this never end.
                 return self.space.drop_ballast() and self.checkpoint()
             if not isinstance(what, StoreBusy):
                 self.stop(what)

@@ -275,9 +275,9 @@ class SqliteStore(Maintenance):
         if what.code in {"store_failed", "store_corrupt"}:
             self.stop(what)
         if isinstance(what, StoreFull):
-            self.space.refresh()
-            puts = any(isinstance(op, PutPlain | PutRows) for op in batch)
-            if not puts and self.space.drop_ballast():
+            if any(isinstance(op, PutPlain | PutRows) for op in batch):
+                self.space.refresh()
+            elif self.space.drop_ballast():
                 # An ack must pass on a full disk: this is what the ballast is for. The log gets
                 # it first, as a log that begins anew needs no more room for the acks to come.
                 self.checkpoint()

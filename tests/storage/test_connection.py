@@ -234,6 +234,11 @@ def test_every_code_has_a_meaning(name: str, extended: int) -> None:
     assert "what SQLite says" in found.message
 
 
+def test_shared_memory_that_cannot_grow_means_a_full_disk() -> None:
+    found = meaning(error_of(sqlite3.SQLITE_IOERR_SHMSIZE, "SQLITE_IOERR_SHMSIZE"), "q.db")
+    assert type(found) is StoreFull
+
+
 def test_only_what_passes_is_worth_repeating_and_only_the_rest_stops_the_store() -> None:
     kinds: set[type[StorageError]] = {*MEANINGS.values(), StorageError}
     for kind in kinds:
