@@ -95,9 +95,10 @@ class Engine(Registry):
 
     def forked_in_child(self) -> None:
         """Refuse everything in a child made by fork: the file has one host, the parent."""
-        self.writer.refuse(
+        self.writer.forked(
             ForkedBroker("this broker belongs to the parent process; the fork cannot use it")
         )
+        self._closed = True  # there is nothing to close here, and no thread to wait for
 
     # ------------------------------------------------------------------------------- put
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Self
 
 from embedq.clock import Clock, SystemClock
-from embedq.errors import GroupNotFound, InvalidOption, StorageError, StoreClosed
+from embedq.errors import EmbedqError, GroupNotFound, InvalidOption, StorageError, StoreClosed
 from embedq.ids import KEY_BYTES, new_store_key
 from embedq.storage.backup import BackupReport, Lock
 from embedq.storage.memory_ops import apply
@@ -101,7 +101,7 @@ class MemoryStore:
         return store
 
     @property
-    def stopped(self) -> StorageError | None:
+    def stopped(self) -> EmbedqError | None:
         """Why it serves no longer: it was closed or stopped."""
         return self._stopped
 

@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from embedq.errors import StorageError
+from embedq.errors import EmbedqError, StorageError
 from embedq.storage.backup import BackupReport, Lock
 from embedq.storage.ops import Op, PutPlain
 from embedq.storage.rows import (
@@ -79,7 +79,7 @@ class Store(Protocol):
     last_seq: int  # of the last committed put, or a bound from earlier epochs
 
     @property
-    def stopped(self) -> StorageError | None:
+    def stopped(self) -> EmbedqError | None:
         """Why the store serves no longer, if so."""
         ...
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from typing import TypeVar
 
-from embedq.errors import GroupNotFound, StorageError
+from embedq.errors import EmbedqError, GroupNotFound, StorageError
 from embedq.policy import QueuePolicy
 from embedq.storage import reads, statements as sql
 from embedq.storage.apply import Applier
@@ -41,7 +41,7 @@ class Questions:
     last_seq: int
     _readers: Readers
     _applier: Applier
-    _stopped: StorageError | None
+    _stopped: EmbedqError | None
     _ceiling: int
 
     def stop(self, reason: StorageError) -> None:

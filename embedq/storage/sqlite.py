@@ -16,6 +16,7 @@ from typing import Any
 from embedq.clock import Clock, SystemClock
 from embedq.errors import (
     EmbedqError,
+    ForkedBroker,
     StorageError,
     StoreBusy,
     StoreClosed,
@@ -117,7 +118,7 @@ class SqliteStore(Maintenance):
         self._wal = WriteAheadLog(connection, limits.checkpoint_pages, clock)
         self._wal_limit = limits.wal_limit_bytes
         self._page_bytes: int = connection.execute("PRAGMA page_size").fetchone()[0]
-        self._stopped: StorageError | None = None
+        self._stopped: EmbedqError | None = None
         self._commits = 0
         self._open()
         self._log_files = log_files(placement)  # there now that something was written
@@ -300,7 +301,7 @@ class SqliteStore(Maintenance):
         self._applier.catalogue = Catalogue(*self.catalogue())
 
     @property
-    def stopped(self) -> StorageError | None:
+    def stopped(self) -> EmbedqError | None:
         """Why the store has stopped, if it has."""
         return self._stopped
 
@@ -319,6 +320,9 @@ class SqliteStore(Maintenance):
 
     def forked_in_child(self) -> None:
         """Never touch the parent's connections: closing one could remove a WAL in use."""
+        self._stopped = ForkedBroker(
+            f"the store of {self.path} belongs to the parent process; the fork cannot use it"
+        )
         immortalise(self.connection)
         self._readers.forked_in_child()
 
@@ -326,7 +330,7 @@ class SqliteStore(Maintenance):
         """See the port. The lock is given back last."""
         if self._stopped is None:
             self.stop(StoreClosed(f"the store of {self.path} is closed"))
-        elif isinstance(self._stopped, StoreClosed):
+        elif isinstance(self._stopped, StoreClosed | ForkedBroker):
             return
         else:
             clean = False

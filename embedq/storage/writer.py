@@ -340,7 +340,12 @@ class Writer:
         self._inflight = None
 
     def settle(self) -> None:
-        """Settle an interrupted commit now, if there is one. The lock is held."""
+        """Settle an interrupted commit now, if there is one. The lock is held.
+
+        Raises what `refuse` was given: who only looks at memory is refused here.
+        """
+        if self._refusal is not None:
+            raise self._refusal
         if self._inflight is not None:
             self._recover()
 
@@ -359,6 +364,13 @@ class Writer:
     def refuse(self, reason: EmbedqError) -> None:
         """Take no more tasks: later callers get `reason`."""
         self._refusal = reason
+
+    def forked(self, reason: EmbedqError) -> None:
+        """Refuse everything in a child made by fork, whoever held the locks at that moment."""
+        self.refuse(reason)
+        self.lock = allocate_lock()
+        self._serving = allocate_lock()
+        self._ended = True
 
     def close(self) -> None:
         """Commit what waits, end the writing thread, refuse the rest."""
