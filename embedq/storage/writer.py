@@ -22,7 +22,7 @@ from queue import Empty, SimpleQueue
 from typing import ClassVar, Protocol, TypeVar
 
 from embedq.clock import Clock, SystemClock
-from embedq.errors import EmbedqError, StorageError, StoreClosed, StoreFailed
+from embedq.errors import EmbedqError, StoreClosed, StoreFailed
 from embedq.storage.ops import Op, PutPlain
 from embedq.storage.port import Store
 
@@ -325,7 +325,7 @@ class Writer:
             for task in batch:
                 task.undo()
                 task.error = error
-            return not isinstance(error, StorageError) or error.code in _COMMON
+            return error.code in _COMMON
         for task in batch:
             task.apply()
         return True
