@@ -17,6 +17,7 @@ from embedq.storage.writer import Task, _parts
 from tests.reliability.invariants import Checker
 from tests.reliability.invariants_events import Elapsed, Event, body
 from tests.reliability.invariants_file import read
+from tests.reliability.killing import memory_folder
 from tests.reliability.worker_calls import Calls, count_problems
 from tests.reliability.worker_crowd import together
 
@@ -91,9 +92,10 @@ class World:
 
 @pytest.fixture(params=QUEUES)
 def world(tmp_path, request):
-    world = World(tmp_path / "q.db", request.param)
-    yield world
-    world.close()
+    with memory_folder(tmp_path) as folder:
+        world = World(folder / "q.db", request.param)
+        yield world
+        world.close()
 
 
 SETTLEMENTS = ("ack", "fail", "reject", "release")
