@@ -53,7 +53,7 @@ class NewQueue(Task):
 class NewGroup(Task):
     """Create a consumer group, unless somebody else just did."""
 
-    __slots__ = ("_op", "_queue", "_registry")
+    __slots__ = ("_op", "_queue", "_registry", "_start")
 
     alone = True  # the number of groups decides what an ack of the same commit leaves behind
 
@@ -61,13 +61,13 @@ class NewGroup(Task):
         super().__init__(64)
         self._registry = registry
         self._queue = queue
-        at_end = start == "end" or (start == "auto" and bool(queue.groups))
-        self._op = DeclareGroup(queue.id, name, -1 if at_end else 0)
+        self._start = start
+        self._op = DeclareGroup(queue.id, name, 0)
 
     def prepare(self) -> Sequence[Op]:
         """Fix the end of the queue: under the lock nothing can be put in between."""
-        if self._op.floor:
-            self._op.floor = self._registry.store.last_seq
+        at_end = self._start == "end" or (self._start == "auto" and bool(self._queue.groups))
+        self._op.floor = self._registry.store.last_seq if at_end else 0
         return (self._op,)
 
     def apply(self) -> None:

@@ -268,7 +268,7 @@ class Engine(Registry):
     # ------------------------------------------------------------------ looking and removing
 
     def cancel(self, queue: QueueState, *seqs: int) -> list[int]:
-        """Remove messages for every group; return those that were there and not leased."""
+        """Remove messages for every group; return those that waited, none of them leased."""
         task = moves.Cancels(self, queue, seqs)
         self.writer.run(task)
         return task.removed

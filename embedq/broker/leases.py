@@ -61,17 +61,23 @@ class Lease:
     @property
     def max_attempts(self) -> int:
         """How many attempts there may be; 0 is endless."""
+        own = self._own_attempts
+        return self.group.max_attempts if own is None else own
+
+    @property
+    def _own_attempts(self) -> int | None:
+        """What the message itself says about its attempts."""
         # A claim that was interrupted before it read the message leaves leases without one.
         message = getattr(self, "message", None)
-        own = None if message is None else message.max_attempts
-        return self.group.max_attempts if own is None else own
+        if message is not None:
+            own: int | None = message.max_attempts
+            return own
+        return None if self.entry is None else self.entry.max_attempts
 
     def entry_at(self, attempt: int) -> Entry:
         """Return what the ready index must know of the message when it comes back."""
-        if self.entry is None:
-            return Entry(0, attempt)
-        old = self.entry
-        return Entry(old.priority, attempt, old.crashes, old.key, old.max_attempts)
+        old = self.entry or Entry()
+        return Entry(old.priority, attempt, old.crashes, old.key, self._own_attempts)
 
     @property
     def is_held(self) -> bool:

@@ -218,7 +218,10 @@ class Claim(Task):
 
 
 class Cancels(Task):
-    """Remove waiting messages of a queue for every group; leased ones stay, in `leased`."""
+    """Remove waiting messages of a queue for every group; leased ones stay, in `leased`.
+
+    A message that every group has settled is history, and stays, too.
+    """
 
     __slots__ = ("_engine", "_op", "_queue", "_seqs", "_settled", "leased", "removed")
 
@@ -243,6 +246,7 @@ class Cancels(Task):
             every = {group.id for group in groups}
             for seq in free:
                 self._settled[seq] = every - set(self._engine.store.unsettled(seq))
+            free = [seq for seq in free if self._settled[seq] != every]
         self._op = Cancel(self._queue.id, free)
         return (self._op,) if free else ()
 
