@@ -5,6 +5,9 @@ import os
 import hypothesis
 import pytest
 
+# Has the asserts of the shared suites rewritten: before any test module imports one of them.
+import tests.conformance.assertions  # noqa: F401
+
 IN_CI = bool(os.environ.get("CI"))
 
 # Timing on a shared machine says nothing about a test. In CI the examples are the same each time,

@@ -42,7 +42,6 @@ class Registry:
                 # What was saved may be older than the last put: nothing may be overlooked.
                 row.last = max(row.last, self.store.last_seq)
             by_id[row.id] = self.queues[row.name] = QueueState(row)
-            by_id[row.id].untidy = not self.store.clean
         for group in groups:
             queue = by_id[group.queue]
             queue.groups.append(GroupState(group, queue, self.store, self.limits.head_max))

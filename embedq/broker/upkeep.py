@@ -280,4 +280,9 @@ class Upkeep:
             for group in engine.groups():
                 was = settled.get(group.id, 0)
                 group.settled += tally.settled.get(group.id, 0) - was
+            for queue in engine.queues.values():
+                # Every group has settled some, perhaps the same: a host may have died while it
+                # removed them.
+                if queue.groups and min(group.settled for group in queue.groups) > 0:
+                    queue.untidy = True
             engine.counts_exact = True

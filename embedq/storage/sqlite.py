@@ -44,6 +44,7 @@ SEQ_BLOCK = 10_000
 _INSERT_PLAIN = {size: sql.insert_plain(size) for size in sql.LADDER}
 
 _PAGE_SHIFT = 12
+_FULL = 2
 _CLOSING_SHIFT = 40
 
 
@@ -94,6 +95,15 @@ def open_store(
         raise
 
 
+def _pages_each(connection: sqlite3.Connection, limits: Limits) -> int:
+    """Return after how many pages to checkpoint.
+
+    NORMAL syncs the log in the checkpoint, too: half as many pages take as long.
+    """
+    is_full = connection.execute("PRAGMA synchronous").fetchone()[0] >= _FULL
+    return limits.checkpoint_pages if is_full else limits.checkpoint_pages // 2
+
+
 class SqliteStore(Maintenance):
     """Implements the store port on one database file. See `embedq.storage.port.Store`."""
 
@@ -115,7 +125,7 @@ class SqliteStore(Maintenance):
         self._owner = owner
         self._execute = connection.execute
         self._readers = Readers(self.path)
-        self._wal = WriteAheadLog(connection, limits.checkpoint_pages, clock)
+        self._wal = WriteAheadLog(connection, _pages_each(connection, limits), clock)
         self._wal_limit = limits.wal_limit_bytes
         self._page_bytes: int = connection.execute("PRAGMA page_size").fetchone()[0]
         self._stopped: EmbedqError | None = None
@@ -176,7 +186,7 @@ class SqliteStore(Maintenance):
         op.first = first
         wal = self._wal
         wal.commits += 1
-        wal.written += 2 + (len(op.items[1]) * op.count >> _PAGE_SHIFT)  # type: ignore[arg-type]
+        wal.written += 1 + (len(op.items[1]) * op.count >> _PAGE_SHIFT)  # type: ignore[arg-type]
         return wal.written >= wal.next
 
     def commit(self, batch: Sequence[Op]) -> None:

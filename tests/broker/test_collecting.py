@@ -45,6 +45,19 @@ def test_a_host_that_died_while_it_collected_is_followed_by_one_that_does(tmp_pa
         assert (queue.stored, queue.groups[0].settled) == (0, 0)
 
 
+def test_a_crash_alone_is_no_reason_to_look_through_a_queue(tmp_path: Path) -> None:
+    path = tmp_path / "q.db"
+    first = open_engine(path, upkeep=False)
+    first.group(first.queue("orders"))
+    first.put_many(first.queue("orders"), [b"a", b"b"])
+    first.writer.close()
+    first.store.close(clean=False)
+    with open_engine(path, upkeep=False) as engine:
+        engine.upkeep.count()
+        assert not engine.queue("orders").untidy
+        assert engine.queue("orders").stored == 2
+
+
 def test_a_clean_start_collects_nothing(tmp_path: Path) -> None:
     path = tmp_path / "q.db"
     with open_engine(path, upkeep=False) as engine:
