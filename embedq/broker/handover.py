@@ -43,8 +43,8 @@ def check_messages(
         messages = engine.store.messages([lease.seq for lease in leases])
     found = {message[0]: message for message in messages}
     now = engine.now_ms()
-    good = []
-    bad = []
+    good: list[Lease] = []
+    bad: list[Lease] = []
     for lease in leases:
         message = found.get(lease.seq)
         if message is None:
@@ -52,15 +52,23 @@ def check_messages(
             continue
         lease.message = message
         body, headers = message.body, message.headers
-        crc = crc32(body) if headers is None else crc32(body, crc32(headers))
         expires = message.expires
-        if crc != message.crc or (expires is not None and expires <= now):
-            bad.append(lease)
-        else:
-            good.append(lease)
-    if max([len(message[11]) for message in messages], default=0) > _LARGE:
+        try:
+            crc = crc32(body) if headers is None else crc32(body, crc32(headers))
+            sound = crc == message.crc and (expires is None or expires > now)
+        except TypeError:  # damaged in a way that makes a value one of another kind
+            sound = False
+        (good if sound else bad).append(lease)
+    if max([len(lease.message.body) for lease in good], default=0) > _LARGE:
         leases[0].group.queue.large = True
     return good, [(lease, found.get(lease.seq)) for lease in bad]
+
+
+def _is_damaged(message: Stored) -> bool:
+    try:
+        return message.crc != checksum(message.headers, message.body)
+    except TypeError:
+        return True
 
 
 def turn_away(engine: Engine, lease: Lease, message: Stored | None) -> None:
@@ -69,7 +77,7 @@ def turn_away(engine: Engine, lease: Lease, message: Stored | None) -> None:
     if message is None:  # cancelled meanwhile
         engine.writer.run(settling.Drops(engine, group, [lease]))
         return
-    if message.crc != checksum(message.headers, message.body):
+    if _is_damaged(message):
         tell(engine, "corrupt", group, lease.seq)
         reason, detail = Reason.CORRUPT, "the stored checksum does not match the body"
     else:

@@ -79,9 +79,12 @@ def admit(engine: Engine, group: GroupState, waiting: Waiting, now: int) -> None
     index = group.index
     if waiting.key is not None:
         head = index.open_key(waiting.key)
-        if head is None:
+        if head is not None:
+            waiting = head
+        elif waiting.key in index.keys or group.id not in engine.store.unsettled(waiting.seq):
             return  # another message of the key moves; this one is found when that is settled
-        waiting = head
+        else:
+            waiting = waiting._replace(key=None)  # damaged: the store does not find it by its key
     if waiting.seq in group.leases or waiting.seq in index.entries:
         return
     entry = Entry(waiting.priority, key=waiting.key, max_attempts=waiting.max_attempts)

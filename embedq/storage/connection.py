@@ -30,6 +30,13 @@ OLDEST_SQLITE = (3, 34, 0)
 
 _STATEMENTS_KEPT = 256
 
+#: What a statement can raise. Where the schema is damaged, SQLite's words quote it, and Python
+#: cannot read them.
+ERRORS = (sqlite3.Error, UnicodeDecodeError)
+
+#: What a question can raise besides: a stored value is not of the kind that was stored.
+DAMAGED = (TypeError, ValueError, LookupError)
+
 
 def open_writer(
     path: str,
@@ -65,7 +72,7 @@ def open_writer(
         if inspect is not None:
             inspect(connection)
         _configure(connection, path, durability, page_size)
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         connection.close()
         raise _opening_error(error, path) from error
     except BaseException:
@@ -77,6 +84,7 @@ def open_writer(
 def _configure(
     connection: sqlite3.Connection, path: str, durability: Durability, page_size: int
 ) -> None:
+    connection.text_factory = _text
     execute = connection.execute
     # Both only take effect on a file without tables, before its journal mode is set.
     execute(f"PRAGMA page_size={page_size}")
@@ -99,6 +107,11 @@ def _configure(
     execute("PRAGMA cell_size_check=1")
 
 
+def _text(stored: bytes) -> str:
+    """Read a text. One that is damaged must not be in the way of its row, and of all others."""
+    return stored.decode("utf-8", "replace")
+
+
 def open_reader(path: str, *, busy_timeout_s: float = 1.0) -> sqlite3.Connection:
     """Open a connection that can only read; usable by one thread at a time."""
     connection = sqlite3.connect(
@@ -109,6 +122,7 @@ def open_reader(path: str, *, busy_timeout_s: float = 1.0) -> sqlite3.Connection
         check_same_thread=False,
         cached_statements=64,
     )
+    connection.text_factory = _text
     try:
         connection.execute("PRAGMA query_only=1")
         connection.execute("PRAGMA mmap_size=0")
@@ -119,7 +133,9 @@ def open_reader(path: str, *, busy_timeout_s: float = 1.0) -> sqlite3.Connection
     return connection
 
 
-def _opening_error(error: sqlite3.DatabaseError, path: str) -> EmbedqError:
+def _opening_error(error: sqlite3.DatabaseError | UnicodeDecodeError, path: str) -> EmbedqError:
+    if isinstance(error, UnicodeDecodeError):
+        return meaning(error, path)
     if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_NOTADB:
         return NotAnEmbedqFile(
             f"{path} is not an SQLite database, or its first page is damaged",
@@ -154,12 +170,17 @@ _EXTENDED: dict[int, tuple[type[StorageError], str]] = {
 }
 
 
-def meaning(error: sqlite3.Error, path: str) -> StorageError:
-    """Translate an SQLite error; StoreFailed and StoreCorrupt mean that the store must stop."""
+def meaning(error: Exception, path: str) -> StorageError:
+    """Translate one of ERRORS or DAMAGED; StoreFailed and StoreCorrupt must stop the store."""
+    if isinstance(error, DAMAGED):
+        return StoreCorrupt(f"{path}: the tables, or what is in them, are damaged ({error})")
     code = getattr(error, "sqlite_errorcode", None)
     name = getattr(error, "sqlite_errorname", type(error).__name__)
     known = None if code is None else _EXTENDED.get(code) or _MEANINGS.get(code & 0xFF)
     if known is None:
-        return StorageError(f"{path}: SQLite refused the operation: {error} ({name})")
+        return StorageError(
+            f"{path}: SQLite refused the operation: {error} ({name})",
+            hint="check the file; if it is sound, this is a defect of embedq: please report it",
+        )
     kind, what = known
     return kind(f"{path}: {what} ({name}: {error})")

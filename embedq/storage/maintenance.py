@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sqlite3
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -16,7 +15,7 @@ from typing import Final
 from embedq.clock import Clock
 from embedq.errors import StorageError, StoreBusy, StoreFull
 from embedq.storage.backup import BackupReport, Lock, backup
-from embedq.storage.connection import meaning
+from embedq.storage.connection import ERRORS, meaning
 from embedq.storage.ops import Op
 from embedq.storage.ownership import OwnerLock
 from embedq.storage.pinning import readers_of
@@ -60,7 +59,7 @@ class Maintenance(Questions):
             return False
         try:
             return self._wal.checkpoint()
-        except sqlite3.Error as error:
+        except ERRORS as error:
             what = meaning(error, self.path)
             if isinstance(what, StoreFull):
                 # No `refresh` before: it could make a new ballast each time, and this never end.
@@ -81,7 +80,7 @@ class Maintenance(Questions):
                 # execute() would free one page: the module steps such a statement only once.
                 self.connection.executescript(f"PRAGMA incremental_vacuum({pages})")
                 self._wal.written += min(free, pages)
-        except sqlite3.Error as error:
+        except ERRORS as error:
             self._fail(error, ())
 
     @property

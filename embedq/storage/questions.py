@@ -15,7 +15,7 @@ from embedq.errors import EmbedqError, GroupNotFound, StorageError
 from embedq.policy import QueuePolicy
 from embedq.storage import reads, statements as sql
 from embedq.storage.apply import Applier
-from embedq.storage.connection import meaning
+from embedq.storage.connection import DAMAGED, ERRORS, meaning
 from embedq.storage.port import Load, LoadDue, Tally
 from embedq.storage.readers import Readers
 from embedq.storage.rows import (
@@ -56,8 +56,10 @@ class Questions:
             raise self._stopped
         try:
             return self._readers.run(question)
-        except sqlite3.Error as error:
+        except ERRORS as error:
             raise self._meaning(error) from error
+        except DAMAGED as error:  # one row is: the store goes on for the others
+            raise meaning(error, self.path) from error
 
     def ask(self, question: Callable[[sqlite3.Connection], T]) -> T:
         """Answer from the writing connection: the newest state, while the caller has the lock."""
@@ -65,10 +67,12 @@ class Questions:
             raise self._stopped
         try:
             return question(self.connection)
-        except sqlite3.Error as error:
+        except ERRORS as error:
             raise self._meaning(error) from error
+        except DAMAGED as error:
+            raise meaning(error, self.path) from error
 
-    def _meaning(self, error: sqlite3.Error) -> StorageError:
+    def _meaning(self, error: Exception) -> StorageError:
         what = meaning(error, self.path)
         if what.code in {"store_corrupt", "store_failed"}:
             self.stop(what)
@@ -166,7 +170,7 @@ class Questions:
             raise self._stopped
         try:
             snapshot = self._readers.snapshot()
-        except sqlite3.Error as error:
+        except ERRORS as error:
             raise self._meaning(error) from error
 
         def count() -> Tally:
@@ -175,7 +179,7 @@ class Questions:
                     groups = [GroupRow(*row) for row in snapshot.execute(sql.GROUPS)]
                     tally = reads.tally(snapshot, groups, 0, reads.EVERYTHING)
                     dead = dict(snapshot.execute(sql.DEAD_COUNTS).fetchall())
-                except sqlite3.Error as error:
+                except ERRORS as error:
                     raise self._meaning(error) from error
             return tally._replace(dead=dead)
 

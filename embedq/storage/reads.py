@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 
+from embedq.limits import LIMITS
 from embedq.storage import statements as sql
 from embedq.storage.port import Load, LoadDue, Tally
 from embedq.storage.rows import (
@@ -102,7 +103,21 @@ def _waiting(connection: sqlite3.Connection, seq: int, touched: Touched | None) 
     _, priority, key, due, max_attempts = row
     if touched is not None:
         due = touched.due
-    return Waiting(seq, priority, key, due, max_attempts, touched)
+    return _sound(seq, priority, key, due, max_attempts, touched)
+
+
+def _sound(
+    seq: int,
+    priority: object,
+    key: str | None,
+    due: object,
+    max_attempts: object,
+    touched: Touched | None,
+) -> Waiting:
+    """Make a record in which damaged values do not get into the way of other messages."""
+    level = priority if type(priority) is int and 0 <= priority <= LIMITS.priority_max else 0
+    bound = max_attempts if type(max_attempts) is int else None
+    return Waiting(seq, level, key, due if type(due) is int else None, bound, touched)
 
 
 def load_due(connection: sqlite3.Connection, request: LoadDue, queue: int, floor: int) -> DueChunk:
@@ -113,7 +128,7 @@ def load_due(connection: sqlite3.Connection, request: LoadDue, queue: int, floor
             sql.LOAD_RETRIES, (group, after_due, after_seq, limit)
         ).fetchall()
         rows = [
-            Waiting(
+            _sound(
                 seq,
                 priority,
                 None,
@@ -136,8 +151,12 @@ def load_due(connection: sqlite3.Connection, request: LoadDue, queue: int, floor
                 continue
             if touched is not None and not touched.open and touched.due is not None:
                 continue  # its retry time counts, see LOAD_RETRIES
-            rows.append(Waiting(seq, priority, None, due, most, touched))
-    last = (found[-1][2], found[-1][0]) if found else (after_due, after_seq)
+            rows.append(_sound(seq, priority, None, due, most, touched))
+    last = (after_due, after_seq)
+    if found:
+        # What is damaged into another kind of value comes after all numbers.
+        due = found[-1][2]
+        last = (due if type(due) is int else EVERYTHING, found[-1][0])
     return DueChunk(rows, last, len(found) < limit)
 
 
@@ -153,7 +172,7 @@ def next_of_key(
     touched = latest.get(seq)
     if touched is not None:
         due = touched.due
-    return Waiting(seq, priority, key, due, max_attempts, touched)
+    return _sound(seq, priority, key, due, max_attempts, touched)
 
 
 def latest(

@@ -27,7 +27,7 @@ from embedq.ids import new_store_key
 from embedq.limits import LIMITS, Limits
 from embedq.storage import schema, statements as sql
 from embedq.storage.apply import Applier, Catalogue
-from embedq.storage.connection import Durability, meaning, open_writer
+from embedq.storage.connection import ERRORS, Durability, meaning, open_writer
 from embedq.storage.fork import immortalise, on_fork
 from embedq.storage.maintenance import Maintenance
 from embedq.storage.ops import Ack, Op, PutPlain, PutRows, Save
@@ -90,7 +90,7 @@ def open_store(
     except BaseException as error:
         connection.close()
         owner.release(clean=previous.clean)
-        if isinstance(error, sqlite3.Error):
+        if isinstance(error, ERRORS):
             raise meaning(error, str(placement.path)) from error
         raise
 
@@ -279,7 +279,7 @@ class SqliteStore(Maintenance):
             raise error
         if isinstance(error, MemoryError):
             raise StoreBusy(f"{self.path}: SQLite got no memory") from error
-        if not isinstance(error, sqlite3.Error):
+        if not isinstance(error, ERRORS):
             # A value that SQLite cannot store: checks at the door should have caught it.
             raise StorageError(f"{self.path}: the operation cannot be stored: {error}") from error
         what = meaning(error, self.path)
@@ -322,7 +322,7 @@ class SqliteStore(Maintenance):
         try:
             self._roll_back()
             highest = self._execute("SELECT max(seq) FROM msg").fetchone()[0] or 0
-        except sqlite3.Error as error:
+        except ERRORS as error:
             what = meaning(error, self.path)
             self.stop(what)
             raise what from error
