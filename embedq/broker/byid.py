@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from embedq.broker import redaction
 from embedq.broker.endings import Done, Ending, Rejected, Settlement
 from embedq.broker.state import GroupState
+from embedq.message import shortened
 from embedq.storage.ops import Ack, Again, Bury, Op, Start
 from embedq.storage.writer import Task
 
@@ -54,7 +55,8 @@ class ById(Task):
                 return self._ack_waiting(now)
             case Rejected(reason, detail, error, by, outcome):
                 text = redaction.stored(error, self._engine.redact)
-                self._bury = Bury(group.id, seq, now, reason, detail, by, outcome, text)
+                words = shortened(detail), shortened(by)
+                self._bury = Bury(group.id, seq, now, reason, *words, outcome, text)
                 return (self._bury,)
             case _:
                 return ()  # it waits already

@@ -15,6 +15,7 @@ from embedq.broker.leases import Lease
 from embedq.broker.state import GroupState
 from embedq.broker.telling import name_of, tell
 from embedq.lifecycle import Outcome, Reason
+from embedq.message import shortened
 from embedq.storage.ops import Ack, Bury, Fail, Op, Release
 from embedq.storage.writer import Task
 
@@ -197,8 +198,9 @@ class Rejections(Settle):
     ) -> None:
         super().__init__(engine, group, leases)
         self._reason = reason
-        self._detail = detail
-        self._moved_by = moved_by
+        # Written by handlers and clients: any text may come, of any size.
+        self._detail = shortened(detail)
+        self._moved_by = shortened(moved_by)
         self.outcome = Outcome.FAILED
         self.cause: bytes | None = None
         self._made: list[Bury] = []
