@@ -307,11 +307,6 @@ class ErrorInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
             return cls("unreadable", f"the stored error of {len(data)} bytes is damaged: {error}")
 
 
-def shortened(text: str, most: int = LIMITS.error_bytes) -> str:
-    """Return the beginning of a text, at most `most` bytes of UTF-8 and fit to be stored."""
-    return _head(text, most).decode()
-
-
 def _utf8(text: str) -> bytes:
     return text.encode("utf-8", "backslashreplace")
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from embedq.broker import redaction
 from embedq.broker.endings import Done, Ending, Rejected, Settlement
+from embedq.broker.intake import shortened
 from embedq.broker.state import GroupState
-from embedq.message import shortened
 from embedq.storage.ops import Ack, Again, Bury, Op, Start
 from embedq.storage.writer import Task
 

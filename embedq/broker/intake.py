@@ -13,7 +13,7 @@ import msgspec
 
 from embedq.broker.state import QueueState
 from embedq.errors import LimitExceeded
-from embedq.limits import Limits
+from embedq.limits import LIMITS, Limits
 from embedq.message import Draft
 from embedq.storage.rows import Row
 
@@ -74,3 +74,8 @@ def check_batch(queue: QueueState, sizes: Sequence[int], limits: Limits) -> None
             hint="put them in several calls",
             limit="batch_bytes",
         )
+
+
+def shortened(text: str, most: int = LIMITS.error_bytes) -> str:
+    """Return the beginning of somebody's words: `most` characters, and fit to be stored."""
+    return text[:most].encode("utf-8", "backslashreplace").decode()

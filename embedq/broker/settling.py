@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from embedq.broker.intake import shortened
 from embedq.broker.leases import Lease
 from embedq.broker.state import GroupState
 from embedq.broker.telling import name_of, tell
 from embedq.lifecycle import Outcome, Reason
-from embedq.message import shortened
 from embedq.storage.ops import Ack, Bury, Fail, Op, Release
 from embedq.storage.writer import Task
 

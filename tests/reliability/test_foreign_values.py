@@ -39,12 +39,9 @@ class Unprintable(Exception):
 
 
 def caused_by_huge():
-    try:
-        raise KeyError(HUGE)
-    except KeyError as cause:
-        error = ValueError("short")
-        error.__cause__ = cause
-        return error
+    error = ValueError("short")
+    error.__cause__ = KeyError(HUGE)
+    return error
 
 
 ERRORS = {
