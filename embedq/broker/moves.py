@@ -220,7 +220,7 @@ class Claim(Task):
 class Cancels(Task):
     """Remove waiting messages of a queue for every group; leased ones stay, in `leased`.
 
-    A message that every group has settled is history, and stays, too.
+    A message that is kept although every group has settled it is history, and stays, too.
     """
 
     __slots__ = ("_engine", "_op", "_queue", "_seqs", "_settled", "leased", "removed")
@@ -246,7 +246,8 @@ class Cancels(Task):
             every = {group.id for group in groups}
             for seq in free:
                 self._settled[seq] = every - set(self._engine.store.unsettled(seq))
-            free = [seq for seq in free if self._settled[seq] != every]
+            if self._queue.policy.retain_ms is not None:
+                free = [seq for seq in free if self._settled[seq] != every]
         self._op = Cancel(self._queue.id, free)
         return (self._op,) if free else ()
 

@@ -223,7 +223,9 @@ class Queue:
         removed = []
         for seq in dict.fromkeys(seqs):
             leased = any(group.of(seq).token is not None for group in self.groups.values())
-            if seq in self.messages and not leased:
+            settled = [group.has_settled(seq) for group in self.groups.values()]
+            is_history = self.retain is not None and bool(settled) and all(settled)
+            if seq in self.messages and not leased and not is_history:
                 self.vanish(seq)
                 removed.append(seq)
         return removed
