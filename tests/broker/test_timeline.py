@@ -1,6 +1,7 @@
 """A timeline knows how far memory reaches, and never says that it has what it has not."""
 
-from hypothesis import given, strategies as st
+import pytest
+from hypothesis import Phase, given, settings, strategies as st
 
 from embedq.broker.timeline import START, Timeline
 
@@ -100,14 +101,17 @@ def test_a_discarded_message_does_not_come() -> None:
 Positions = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 99)), unique_by=lambda p: p[1])
 
 
-@given(stored=Positions, added=Positions, most=st.integers(1, 4), chunk=st.integers(1, 3))
-def test_nothing_is_lost_between_memory_and_store(
-    stored: list[tuple[int, int]], added: list[tuple[int, int]], most: int, chunk: int
+def play(
+    kind: type[Timeline],
+    stored: list[tuple[int, int]],
+    added: list[tuple[int, int]],
+    most: int,
+    chunk: int,
 ) -> None:
-    """Chunks are read while others are added; in the end each message comes once, in time."""
+    """Read chunks while others are added; in the end each message has come once, in time."""
     added = [(due, seq + 100) for due, seq in added]
     everything = sorted([*stored, *added])
-    store, timeline, came = sorted(stored), Timeline(most), []
+    store, timeline, came = sorted(stored), kind(most), []
     now = 0
     while now < 12:
         if timeline.needs_load(now):
@@ -136,3 +140,28 @@ def test_nothing_is_lost_between_memory_and_store(
     left = {seq for _, seq in added}
     assert sorted([*came, *left]) == sorted(seq for _, seq in everything)
     assert len(timeline.heap) <= 2 * most
+
+
+drawn = given(stored=Positions, added=Positions, most=st.integers(1, 4), chunk=st.integers(1, 3))
+
+
+@drawn
+def test_nothing_is_lost_between_memory_and_store(stored, added, most: int, chunk: int) -> None:
+    play(Timeline, stored, added, most, chunk)
+
+
+class Forgetful(Timeline):
+    """Does not note what went by while a chunk was read."""
+
+    def pass_by(self, due: int, seq: int) -> None:
+        pass
+
+
+def test_the_play_notices_a_timeline_that_forgets() -> None:
+    @settings(database=None, derandomize=True, phases=[Phase.generate])
+    @drawn
+    def forgotten(stored, added, most: int, chunk: int) -> None:
+        play(Forgetful, stored, added, most, chunk)
+
+    with pytest.raises(AssertionError):
+        forgotten()
