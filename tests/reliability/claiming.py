@@ -54,7 +54,8 @@ class ClaimCheck:
         last = [seq for seq in suspects if self.model.has_last_chance(self.side, seq)]
         if last and out and not self.got:
             return []  # it waits for the others to end
-        if self.got and self.got[0] in last:
+        buried = any(seq not in self.got and self._was_taken(seq) for seq in suspects)
+        if self.got and self.got[0] in last and not buried:
             assert not out, f"{self.got[0]} has one chance left, and is not alone"
             return self.got[:1]
         first = self._suspect_tried(suspects, ready[: self.most])
