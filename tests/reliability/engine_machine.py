@@ -325,15 +325,10 @@ class EngineMachine(RuleBasedStateMachine):
         self.clock.advance(ticks * TICK_S)
         self.engine.upkeep.round()
         assert self.engine.upkeep.trouble is None
-        for name, model in self.model.items():
+        for model in self.model.values():
             model.end_leases(self.now, self.clock.monotonic())
             model.expire(self.now)
-            may, must = model.retirable(self.now)
-            if may:
-                stored = self.stored(name)
-                assert not must & stored, f"{must & stored} should have left {name}"
-                for seq in may - stored:
-                    model.remove(seq)
+            model.retire(self.now)
 
     def stored(self, queue: str) -> set[int]:
         return {message.seq for message in self.engine.peek(self.engine.queue(queue), 10_000)}

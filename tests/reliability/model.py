@@ -253,20 +253,16 @@ class Queue:
                     group.holes = True
                     self.bury(group, seq, "expired", now)
 
-    def retirable(self, now: int) -> tuple[set[int], set[int]]:
-        """Return what may, and what must leave because its retention is over."""
-        may: set[int] = set()
-        must: set[int] = set()
-        for seq in self.messages if self.retain is not None else ():
-            closings = [group.of(seq).settled_at for group in self.groups.values()]
-            times = [closing for closing in closings if closing is not None]
-            if times and all(group.has_settled(seq) for group in self.groups.values()):
-                over = now - (self.retain or 0)
-                if min(times) < over:
-                    may.add(seq)
-                if max(times) < over:
-                    must.add(seq)
-        return may, must
+    def retire(self, now: int) -> None:
+        """Remove what every group has settled, the last of them longer ago than `retain`."""
+        if self.retain is None or not self.groups:
+            return
+        for seq in list(self.messages):
+            groups = self.groups.values()
+            if all(group.has_settled(seq) for group in groups):
+                times = [group.of(seq).settled_at or 0 for group in groups]
+                if max(times) and max(times) < now - self.retain:
+                    self.remove(seq)
 
     # --------------------------------------------------------------------------- the ends
 
