@@ -46,6 +46,7 @@ class Upkeep:
         self._expected = 0
         self._seen = self._saved = (-1, -1)
         self._forgetting = False
+        self._count_at = self._saved_at + ROUND_S
         #: What the last failed chore said; chores are tried again in the next round.
         self.trouble: Exception | None = None
         self._told: str | None = None
@@ -69,8 +70,7 @@ class Upkeep:
             else:
                 self._attempt(engine.end_leases)
                 self._attempt(self.wake_due)
-            if not engine.counts_exact:
-                self._attempt(self.count)
+            self._attempt(self.count_when_due)
             if self.verifier is not None:
                 self._attempt(self.verify)
             self._wake.wait(_BREATH_S if self.verifier is not None else self._pause())
@@ -250,6 +250,16 @@ class Upkeep:
             raise
 
     # ------------------------------------------------------------------------- counting
+
+    def count_when_due(self) -> None:
+        """Count, if that is needed, once the first claims had the disk for themselves.
+
+        Counting reads every message. On a cold disk that made the first claim after a kill wait
+        for seconds (docs/performance.md); the counts can wait for one round.
+        """
+        engine = self._engine
+        if not engine.counts_exact and engine.monotonic() >= self._count_at:
+            self.count()
 
     def count(self) -> None:
         """Count what is stored, after an opening that found no exact counts.

@@ -371,11 +371,24 @@ def test_the_thread_outlives_a_store_that_has_stopped_before_it_was_counted(
     die(open_desk(path, clock))
     desk = open_desk(path, clock)
     assert not desk.counts_exact
+    clock.advance(1)
     desk.store.stop(StoreFailed("a test said so"))
     desk.upkeep._wake = OneTurn(desk)
     desk.upkeep._run()
     assert isinstance(desk.upkeep.trouble, StoreFailed)
     desk.close()
+
+
+def test_the_first_claims_after_a_kill_have_the_disk_before_it_is_counted(
+    path: Path, clock: VirtualClock
+) -> None:
+    die(open_desk(path, clock))
+    with open_desk(path, clock) as desk:
+        desk.upkeep.count_when_due()
+        assert not desk.counts_exact
+        clock.advance(1)
+        desk.upkeep.count_when_due()
+        assert desk.counts_exact
 
 
 def test_the_thread_looks_again_when_the_nearest_lease_ends(
