@@ -227,9 +227,9 @@ def render_cli() -> str:
     return _page(
         "The command line",
         "embedq/cli/",
-        "`embedq`, or `python -m embedq`. The database is `--db PATH`, else the environment "
-        "variable `EMBEDQ_DB`, else what a broker in this folder would use (`EMBEDQ_PATH`, then "
-        "`path` in `[tool.embedq]` of the nearest `pyproject.toml`); `embedq config` shows which.",
+        "`embedq`, or `python -m embedq`. The database is `--db PATH`, else what a broker in this "
+        "folder would use: the environment variable `EMBEDQ_PATH`, else `path` in `[tool.embedq]` "
+        "of the nearest `pyproject.toml`; `embedq config` shows which.",
         "## Beside a running application",
         "`peek`, `queues`, `stats`, `dead list`, `dead show`, `doctor`, `check` and `backup` read "
         "the file from outside, in snapshots, while an application is its host; they change "

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from embedq.broker.state import QueueState
     from embedq.storage.onlooker import Onlooker
 
-VARIABLE: Final = "EMBEDQ_DB"
-
 #: How long to wait for another command that has the file for a moment.
 WAIT_S: Final = 2.0
 #: Whoever has had the file for longer is no command but an application.
@@ -42,13 +40,19 @@ def settings_of(asked: Asked) -> Settings:
     from embedq.app.settings import resolve  # noqa: PLC0415  # --help needs no settings
 
     try:
-        return resolve({"path": asked.db or os.environ.get(VARIABLE) or None})
+        return resolve({"path": asked.db})
     except InvalidOption as error:
         if error.details.get("argument") != "path":
             raise
+        if asked.db is not None:
+            raise InvalidOption(
+                f"--db {asked.db!r} is no path",
+                hint="write --db var/app.db; an empty one may be a variable that is not set",
+                argument="path",
+            ) from error
         raise InvalidOption(
             "there is no path to the database file",
-            hint=f"write --db PATH, set {VARIABLE}, or path in [tool.embedq] of pyproject.toml",
+            hint="write --db PATH, set EMBEDQ_PATH, or path in [tool.embedq] of pyproject.toml",
             argument="path",
         ) from error
 

@@ -28,7 +28,7 @@ pass_asked = click.make_pass_decorator(Asked, ensure=True)
 
 
 def _note(context: click.Context, parameter: click.Parameter, value: object) -> object:
-    if value and parameter.name is not None:
+    if value is not None and value is not False and parameter.name is not None:
         setattr(context.ensure_object(Asked), parameter.name, value)
     return value
 
@@ -40,7 +40,7 @@ def db_option(command: F) -> F:
         metavar="PATH",
         expose_value=False,
         callback=_note,
-        help="The database file. Default: EMBEDQ_DB, EMBEDQ_PATH, path in [tool.embedq].",
+        help="The database file. Default: EMBEDQ_PATH, then path in [tool.embedq].",
     )(command)
 
 

@@ -53,7 +53,7 @@ def _settings(asked: Asked) -> list[tuple[str, object, str]]:
         found = resolve({"path": "-"})  # for the sake of the other settings
         path, source = None, _NOWHERE
     if source == "argument":
-        source = "--db" if asked.db else access.VARIABLE
+        source = "--db"
     rows: list[tuple[str, object, str]] = [("path", path, source)]
     rows += [
         (name, getattr(found, name), found.sources[name])
@@ -66,7 +66,6 @@ def _settings(asked: Asked) -> list[tuple[str, object, str]]:
 
 
 _KNOWN = {
-    access.VARIABLE,
     "EMBEDQ_PATH",
     "EMBEDQ_DURABILITY",
     "EMBEDQ_ROLE",

@@ -66,3 +66,11 @@ def test_an_unsafe_place_is_exit_code_four(embedq):
     embedq.db.chmod(0o666)
     code, error = embedq.error("put", "q", "x")
     assert (code, error["code"]) == (4, "insecure_permissions")
+
+
+def test_an_empty_db_option_is_refused_and_no_other_file_is_used(embedq, monkeypatch, tmp_path):
+    monkeypatch.setenv("EMBEDQ_PATH", str(tmp_path / "other.db"))
+    code, error = embedq.error("put", "q", "x", "--db", "")
+    assert (code, error["code"]) == (2, "invalid_option")
+    assert "--db ''" in error["message"]
+    assert not (tmp_path / "other.db").exists()

@@ -38,7 +38,7 @@ with open_engine(sys.argv[1]) as desk:
 @pytest.fixture
 def env(tmp_path):
     kept = {name: value for name, value in os.environ.items() if not name.startswith("EMBEDQ_")}
-    return {**kept, "PYTHONPATH": str(ROOT), "EMBEDQ_DB": str(tmp_path / "q.db")}
+    return {**kept, "PYTHONPATH": str(ROOT), "EMBEDQ_PATH": str(tmp_path / "q.db")}
 
 
 @pytest.fixture

@@ -89,10 +89,10 @@ def test_no_command_and_an_unknown_one_are_usage(embedq):
 def test_without_a_path_the_error_says_where_one_can_come_from(embedq, monkeypatch, tmp_path):
     found = CliRunner().invoke(program, ["queues"])
     assert found.exit_code == 2
-    assert "EMBEDQ_DB" in found.stderr
-    monkeypatch.setenv("EMBEDQ_DB", str(tmp_path / "a.db"))
+    assert "EMBEDQ_PATH" in found.stderr
+    monkeypatch.setenv("EMBEDQ_PATH", str(tmp_path / "a.db"))
     assert "a.db" in CliRunner().invoke(program, ["queues"]).stderr
-    monkeypatch.delenv("EMBEDQ_DB")
+    monkeypatch.delenv("EMBEDQ_PATH")
     (tmp_path / "pyproject.toml").write_text('[tool.embedq]\npath = "b.db"\n')
     assert "b.db" in CliRunner().invoke(program, ["queues"]).stderr
 
