@@ -1,0 +1,193 @@
+"""docs/operations.md: its service runs and stops as it says, its tables and numbers are true.
+
+Its commands and its Python are run by test_console.py and test_pages.py.
+"""
+
+import configparser
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from embedq import Broker, errors
+from embedq.app.settings import DEFAULT_GRACE_S, PREFIX
+from embedq.clock import parse_duration
+from embedq.events import CATALOGUE
+from embedq.limits import LIMITS, MIB
+from embedq.storage import placement
+from embedq.storage.space import DiskSpace
+from embedq.workers.drain import NOTICE_S, SETTLE_S
+from tests.docs.markdown import ROOT, blocks
+from tests.docs.test_storage_page import plain, table_under
+
+PAGE = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+
+
+def only_block(info: str) -> str:
+    (text,) = [block.text for block in blocks(PAGE) if block.info == info]
+    return text
+
+
+def first_column(heading: str) -> list[str]:
+    return [plain(row[0]) for row in table_under(PAGE, heading)]
+
+
+# --- the service -------------------------------------------------------------------------------
+
+
+@contextmanager
+def service(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    (folder / "service.py").write_text(only_block("python no-run"))
+    process = subprocess.Popen(
+        [sys.executable, "-W", "error", "service.py"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "EMBEDQ_PATH": str(folder / "shop.db")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate(timeout=60)
+
+
+def put(folder: Path, order: str) -> None:
+    with Broker(folder / "shop.db") as broker:
+        broker.queue("orders", str).put(order)
+
+
+def wait_for(process: subprocess.Popen[str], text: str) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        if text in line:
+            return
+    raise AssertionError(f"the service ended without printing {text!r}")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_service_works_until_a_signal_and_ends_in_order(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    put(tmp_path, "teapot")
+    with service(tmp_path) as process:
+        wait_for(process, "shipped teapot attempt 1")
+        process.send_signal(number)
+        assert process.wait(timeout=60) == 0
+    assert [path.name for path in tmp_path.glob("shop.db-*")] == []
+
+
+def test_the_service_ends_when_its_store_has_stopped(tmp_path: Path) -> None:
+    put(tmp_path, "teapot")
+    with service(tmp_path) as process:
+        wait_for(process, "shipped teapot")
+        (tmp_path / "shop.db").rename(tmp_path / "moved.db")
+        wait_for(process, "stopped")
+        process.wait(timeout=60)
+
+
+# --- units and images ----------------------------------------------------------------------------
+
+
+def settings_in(line: str) -> dict[str, str]:
+    return dict(setting.split("=", 1) for setting in line.split())
+
+
+def test_a_supervisor_waits_for_longer_than_a_drain_can_take() -> None:
+    unit = configparser.ConfigParser()
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read_string(only_block("ini"))
+    settings = settings_in(unit["Service"]["Environment"])
+    grace = parse_duration(settings["EMBEDQ_GRACE"], "grace")
+    assert grace == DEFAULT_GRACE_S
+    most = grace + NOTICE_S + SETTLE_S
+    assert most <= grace + 5 < float(unit["Service"]["TimeoutStopSec"])
+    for option in ("--stop-timeout ", "terminationGracePeriodSeconds: "):
+        (seconds,) = re.findall(rf"`[^`]*{option}(\d+)`", PAGE)
+        assert float(seconds) > grace + 5
+
+
+def test_units_and_images_set_what_a_broker_reads() -> None:
+    lines = [line for line in only_block("dockerfile").splitlines() if line.startswith("ENV ")]
+    found = settings_in(lines[0].removeprefix("ENV "))
+    found |= settings_in(re.findall(r"^Environment=(.*)$", only_block("ini"), re.MULTILINE)[0])
+    assert {name.removeprefix(PREFIX).lower() for name in found} == {"path", "grace"}
+
+
+def test_an_image_starts_the_service_without_a_shell() -> None:
+    (command,) = re.findall(r"^CMD (.*)$", only_block("dockerfile"), re.MULTILINE)
+    assert json.loads(command)[0] == "python"
+
+
+# --- tables and numbers --------------------------------------------------------------------------
+
+
+def test_every_file_beside_a_database_is_on_the_page(tmp_path: Path) -> None:
+    told = first_column("Where the file lives")
+    with Broker(tmp_path / "shop.db") as broker:
+        broker.queue("orders").put("teapot")
+        broker.desk.store.look_around()  # the ballast is made then
+        assert {path.name for path in tmp_path.iterdir()} <= set(told)
+        assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
+    # A journal is SQLite's before the file has a log: embedq never leaves one.
+    suffixes = [suffix for suffix in placement._BESIDE if suffix != "-journal"]
+    assert {f"shop.db{suffix}" for suffix in suffixes} <= set(told)
+
+
+def test_every_error_of_the_store_has_its_row() -> None:
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
+    codes = {
+        kind.code
+        for kind in kinds
+        if issubclass(kind, errors.StorageError) and kind is not errors.StorageError
+    }
+    assert set(first_column("… an error names the store")) == codes
+
+
+def test_sizes_are_those_of_the_limits(tmp_path: Path) -> None:
+    space = DiskSpace(
+        placement.prepare(tmp_path / "shop.db"), LIMITS.disk_watermark_bytes, LIMITS.ballast_bytes
+    )
+    again = space.resume_bytes
+    space.drop_ballast()
+    assert first_column("Room on the disk") == [
+        f"{LIMITS.disk_watermark_bytes // MIB} MiB and more",
+        "less",
+        "nothing",
+        f"{again // MIB} MiB again, {space.resume_bytes // MIB} MiB after it was all used up",
+    ]
+    assert f"Above {LIMITS.wal_limit_bytes // MIB} MiB the host logs" in PAGE
+    assert f"| {LIMITS.ballast_bytes // MIB} MiB, given up" in PAGE
+    assert f"for more than {LIMITS.busy_timeout_s:g} s" in PAGE
+
+
+def test_every_event_of_the_page_exists() -> None:
+    (part,) = re.findall(r"Wake\s+somebody for (.*?) the next morning", PAGE, re.DOTALL)
+    named = re.findall(r"`(\w+)`", part)
+    assert len(named) > 5
+    assert set(named) <= CATALOGUE.keys()
+
+
+def test_the_numbers_to_watch_are_in_the_json(tmp_path: Path) -> None:
+    put(tmp_path, "teapot")
+    done = subprocess.run(
+        [sys.executable, "-m", "embedq", "--db", str(tmp_path / "shop.db"), "stats", "--json"],
+        stdout=subprocess.PIPE,
+        check=True,
+        timeout=60,
+    )
+    found = json.loads(done.stdout)
+    (queue,) = found["queues"]
+    known = {*found, *queue} | {name for group in queue["groups"] for name in group}
+    rows = [row for row in table_under(PAGE, "What to watch") if row[0].startswith("`")]
+    told = {re.findall(r"`(\w+)`", row[0])[0] for row in rows}
+    assert told
+    assert told <= known | {"leased", "waiting"}
