@@ -11,7 +11,10 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
+
+import msgspec
 
 from embedq.clock import Clock, SystemClock
 from embedq.errors import (
@@ -25,7 +28,7 @@ from embedq.errors import (
 )
 from embedq.ids import new_store_key
 from embedq.limits import LIMITS, Limits
-from embedq.storage import schema, statements as sql
+from embedq.storage import lastwords, schema, statements as sql
 from embedq.storage.apply import Applier, Catalogue
 from embedq.storage.connection import ERRORS, Durability, meaning, open_writer
 from embedq.storage.fork import immortalise, on_fork
@@ -34,11 +37,17 @@ from embedq.storage.ops import Ack, Op, PutPlain, PutRows, Save
 from embedq.storage.ownership import OwnerLock, Previous
 from embedq.storage.placement import Placement, log_files, prepare
 from embedq.storage.readers import Readers
+from embedq.storage.rows import Death
 from embedq.storage.space import DiskSpace, make_room
 from embedq.storage.wal import WriteAheadLog
 
 #: Seqs are reserved on disk in blocks, so that a single put writes one row and nothing else.
 SEQ_BLOCK = 10_000
+
+#: How many ends of hosts are remembered, for deliveries they left that nobody has met since.
+DEATHS_KEPT = 100
+
+_DEATH = "death:"
 
 #: Sizes of a put that is one statement, and therefore its own transaction.
 _INSERT_PLAIN = {size: sql.insert_plain(size) for size in sql.LADDER}
@@ -98,10 +107,10 @@ def open_store(
 def _pages_each(connection: sqlite3.Connection, limits: Limits) -> int:
     """Return after how many pages to checkpoint.
 
-    NORMAL syncs the log in the checkpoint, too: half as many pages take as long.
+    NORMAL syncs the log in the checkpoint, too, so each one is kept small.
     """
     is_full = connection.execute("PRAGMA synchronous").fetchone()[0] >= _FULL
-    return limits.checkpoint_pages if is_full else limits.checkpoint_pages // 2
+    return limits.checkpoint_pages if is_full else limits.checkpoint_pages // 4
 
 
 class SqliteStore(Maintenance):
@@ -144,7 +153,9 @@ class SqliteStore(Maintenance):
             key = new_store_key()
             put("store_key", key)
         self.key: bytes = key
-        self.epoch: int = (get("epoch") or 0) + 1
+        last: int = get("epoch") or 0
+        self.epoch: int = last + 1
+        self._remember(last)
         self.last_seq: int = get("seq_reserved") or 0
         put("epoch", self.epoch)
         put("clean", 0)
@@ -152,10 +163,31 @@ class SqliteStore(Maintenance):
         self._execute(sql.COMMIT)
         self._reserved = self._ceiling = self.last_seq + SEQ_BLOCK
         self._exact = False
-        self._owner.mark(epoch=self.epoch)
+        self._owner.mark(epoch=self.epoch, words="")
+        self._words = lastwords.LastWords(self.placement, self.epoch)
+        lastwords.forget(self.placement)
         self._applier = Applier(
             self.connection, Catalogue(*self.catalogue()), self.epoch, self._take_seqs
         )
+
+    def _remember(self, last: int) -> None:
+        """Note how the last host ended, if not well; forget the ends of very early ones."""
+        if last and not self.previous.clean:
+            death = lastwords.learn(self.placement, self.previous, last)
+            self._set_meta(f"{_DEATH}{last}", msgspec.msgpack.encode(death))
+        self.deaths: dict[int, Death] = {}
+        for key, value in self._execute(sql.META_DEATHS).fetchall():
+            # What is damaged, a key or a value, only leaves an end unexplained.
+            with suppress(ValueError, TypeError, msgspec.MsgspecError):
+                epoch = int(key.removeprefix(_DEATH))
+                self.deaths[epoch] = msgspec.msgpack.decode(value, type=Death)
+        for epoch in sorted(self.deaths)[:-DEATHS_KEPT]:
+            self._execute(sql.META_DELETE, (f"{_DEATH}{epoch}",))
+            del self.deaths[epoch]
+
+    def record_crashes(self) -> None:
+        """See the port."""
+        self._owner.mark(words=self._words.listen())
 
     def _meta(self, key: str) -> Any:  # noqa: ANN401  # what was stored
         row = self._execute(sql.META_GET, (key,)).fetchone()
@@ -346,4 +378,9 @@ class SqliteStore(Maintenance):
             clean = False
         self._readers.close()
         self.connection.close()
+        if not clean:
+            code = "" if self._stopped is None else self._stopped.code
+            with suppress(StorageError):  # a disk that failed may take no more notes
+                self._owner.mark(words=f"{lastwords.STOPPED}{code}")
+        self._words.end(remove=True)
         self._owner.release(clean=clean)

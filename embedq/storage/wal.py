@@ -17,7 +17,7 @@ from typing import Final
 from embedq.clock import Clock
 
 _BURST: Final = 10
-_BURST_S: Final = 0.05
+_BURST_PAGES_S: Final = 8_000  # pages a second
 _BULK: Final = 3
 _BULK_COMMIT: Final = 16  # pages
 
@@ -42,8 +42,7 @@ class WriteAheadLog:
 
     A steady load is checkpointed every `pages_each` pages, so that nobody waits long for one
     checkpoint. Who puts in bulk does not feel the wait, and gains 10 to 40 % where it comes less
-    often: a burst, which fills as many pages in less than _BURST_S, goes on to _BURST times as
-    many, and large commits to _BULK times as many, however slow the disk.
+    often: a burst of more than _BURST_PAGES_S goes on to _BURST times as many, and large commits to _BULK times as many, however slow the disk.
     """
 
     __slots__ = (
@@ -67,7 +66,7 @@ class WriteAheadLog:
         if self.written < self.next:
             return False
         now = self._clock.monotonic()
-        burst = now - self._since < _BURST_S
+        burst = self.pages_each > _BURST_PAGES_S * (now - self._since)
         bulk = self.written >= _BULK_COMMIT * self.commits
         most = _BURST if burst else _BULK if bulk else 1
         self._since = now

@@ -63,7 +63,15 @@ def test_a_steady_load_is_copied_every_so_many_pages(
 
 
 def test_a_burst_goes_on_to_ten_times_as_many(log: WriteAheadLog, clock: VirtualClock) -> None:
-    assert due_at(log, clock, seconds=0.04, commits=SMALL) == 10 * EACH
+    assert due_at(log, clock, seconds=0.01, commits=SMALL) == 10 * EACH
+
+
+@pytest.mark.parametrize("each", [50, 100, 200])
+def test_what_counts_as_a_burst_does_not_depend_on_the_distance_of_checkpoints(
+    connection: sqlite3.Connection, clock: VirtualClock, each: int
+) -> None:
+    log = WriteAheadLog(connection, each, clock)
+    assert due_at(log, clock, seconds=0.02, commits=SMALL) == each
 
 
 def test_large_commits_go_on_to_three_times_as_many_however_slow(
