@@ -42,7 +42,8 @@ class WriteAheadLog:
 
     A steady load is checkpointed every `pages_each` pages, so that nobody waits long for one
     checkpoint. Who puts in bulk does not feel the wait, and gains 10 to 40 % where it comes less
-    often: a burst of more than _BURST_PAGES_S goes on to _BURST times as many, and large commits to _BULK times as many, however slow the disk.
+    often: a burst of more than _BURST_PAGES_S goes on to _BURST times as many, and large commits
+    to _BULK times as many, however slow the disk.
     """
 
     __slots__ = (
