@@ -72,9 +72,9 @@ def run(steps: list[Typed], folder: Path) -> list[Ran]:
         "PYTHONPATH": str(ROOT),
         "COLUMNS": "100",
     }
-    script = "".join(f"{step.command}\nprintf '{MARK}%d{MARK}' $?\n" for step in steps)
+    session = "".join(f"{step.command}\nprintf '{MARK}%d{MARK}' $?\n" for step in steps)
     done = subprocess.run(
-        ["sh", "-c", script],
+        ["sh", "-c", session],
         cwd=folder,
         env=environment,
         stdin=subprocess.DEVNULL,

@@ -43,9 +43,7 @@ def test_a_wrong_output_an_exit_code_and_an_end_of_the_shell_are_found(tmp_path:
 
 
 def test_embedq_on_a_page_is_the_one_of_this_work_tree(tmp_path: Path) -> None:
-    page = (
-        "```console\n$ embedq --db a.db put q hi > id\n$ embedq --db a.db get q; echo\nhi\n```\n"
-    )
+    page = "```console\n$ embedq --db a put q hi > id\n$ embedq --db a get q; echo\nhi\n```\n"
     assert told(page, tmp_path / "empty") == [True, True]
 
 
