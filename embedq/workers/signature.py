@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
+import types
 import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,6 +27,11 @@ Call = Callable[[object, object], object]
 _EMPTY: Final = Parameter.empty
 _POSITIONAL: Final = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _VARIADIC: Final = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+_ANYTHING: Final = (_EMPTY, Any, object)
+#: Our class as an annotation that cannot be evaluated names it, perhaps with `None` as well.
+_NAMED: Final = re.compile(
+    r"(?:None\s*\|\s*|(?:\w+\.)*Optional\[)?(?:\w+\.)*(Delivery|Batch)\b(\[)?"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +56,7 @@ def read_signature(function: Callable[..., object], *, batch: bool = False) -> S
     message, whose annotation no body can become, or that is a generator.
     """
     where = described(function)
-    if not callable(function):
-        raise InvalidOption(f"{where} cannot be called", hint="decorate a function")
-    _refuse_generators(function, where)
+    _refuse_what_is_no_function(function, where)
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError) as error:
@@ -59,6 +64,11 @@ def read_signature(function: Callable[..., object], *, batch: bool = False) -> S
             f"the parameters of {where} cannot be read: {error}",
             hint="wrap it in a function of your own: def handle(body): ...",
         ) from error
+    if parameters and _is_unbound(function, parameters[0].name):
+        raise InvalidOption(
+            f"{where} is a method: nobody would give it its {parameters[0].name!r}",
+            hint="register the method of an object: queue.consumer(Mailer().send)",
+        )
     roles = _Roles(where, batch=batch)
     annotations = _annotations_of(function, parameters)
     for parameter in parameters:
@@ -79,11 +89,18 @@ def is_async(function: Callable[..., object]) -> bool:
     """Whether calling the handler gives something to await: also for callable objects."""
     if inspect.iscoroutinefunction(function):
         return True
-    # The method of an object that is callable. A class is not: calling it makes an instance.
-    inner = function.func if isinstance(function, functools.partial) else function
-    if inspect.isfunction(inner) or inspect.ismethod(inner) or isinstance(inner, type):
-        return False
-    return inspect.iscoroutinefunction(type(inner).__call__)
+    return inspect.iscoroutinefunction(_code_of(function))
+
+
+def _code_of(function: Callable[..., object]) -> object:
+    """Return the function that a call of `function` runs, as far as that can be seen."""
+    inner: Any = function
+    while isinstance(inner, functools.partial | staticmethod):
+        inner = inner.func if isinstance(inner, functools.partial) else inner.__func__
+    # A class is no callable object: calling it makes an instance.
+    if inspect.isroutine(inner) or isinstance(inner, type):
+        return inner
+    return type(inner).__call__
 
 
 def described(function: object) -> str:
@@ -102,6 +119,7 @@ class _Roles:
     def __init__(self, where: str, *, batch: bool) -> None:
         self.of: dict[str, Role] = {}
         self.type: object = None
+        self._of_delivery: object = _EMPTY
         self._where = where
         self._batch = batch
 
@@ -118,10 +136,12 @@ class _Roles:
         name = parameter.name
         if parameter.kind in _VARIADIC:
             return
-        if _is_ours(annotation, "Delivery") or (annotation is _EMPTY and name == "delivery"):
+        ours = _ours(annotation, "Delivery")
+        if ours is not None or (annotation in _ANYTHING and name == "delivery"):
             if self.wants_delivery:
                 raise self._wrong(name, "asks for the delivery a second time")
             self.of[name] = "delivery"
+            self._of_delivery = _EMPTY if ours is None else ours
         elif self.takes is None:
             self._assign_main(name, annotation)
         elif parameter.default is _EMPTY:
@@ -134,12 +154,13 @@ class _Roles:
                 self.of[parameter.name] = "batch" if self._batch else "body"
 
     def _assign_main(self, name: str, annotation: object) -> None:
-        if _is_ours(annotation, "Batch"):
+        ours = _ours(annotation, "Batch")
+        if ours is not None:
             if not self._batch:
                 hint = "say how many: @queue.consumer(batch=100)"
                 raise self._wrong(name, "is a Batch, but batch= was not given", hint)
-            self.of[name], inner = "batch", typing.get_args(annotation)
-            self._set_type(name, inner[0] if inner else _EMPTY)
+            self.of[name] = "batch"
+            self._set_type(name, ours)
         elif not self._batch:
             self.of[name] = "body"
             self._set_type(name, annotation)
@@ -160,9 +181,7 @@ class _Roles:
                 f"has the annotation {annotation!r}, which means nothing when the program runs",
                 "import the type outside `if TYPE_CHECKING:`, and define it at module level",
             )
-        if annotation is _EMPTY or annotation is Any or annotation is object:
-            return
-        if isinstance(annotation, typing.TypeVar):
+        if annotation in _ANYTHING or isinstance(annotation, typing.TypeVar):
             return
         unreadable = unreadable_part(annotation)
         if unreadable is not None:
@@ -175,7 +194,9 @@ class _Roles:
         self.type = annotation
 
     def check(self) -> None:
-        """Refuse what does not go together."""
+        """Refuse what does not go together; let Delivery[T] say what the body is, if it must."""
+        if self.takes is None and self.wants_delivery:
+            self._set_type(next(iter(self.of)), self._of_delivery)
         if self._batch and self.wants_delivery:
             name = next(name for name, role in self.of.items() if role == "delivery")
             hint = "use batch.deliveries, or the outcomes of Batch itself"
@@ -228,8 +249,11 @@ def _shown(wanted: object) -> str:
     return wanted.__qualname__ if isinstance(wanted, type) else repr(wanted)
 
 
-def _refuse_generators(function: Callable[..., object], where: str) -> None:
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+def _refuse_what_is_no_function(function: object, where: str) -> None:
+    if not callable(function):
+        raise InvalidOption(f"{where} cannot be called", hint=_instead_of(function))
+    code = _code_of(function)
+    if inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code):
         raise InvalidOption(
             f"{where} yields: calling it would run none of its code",
             hint="remove the yield; with batch= a handler gets many messages at once",
@@ -239,6 +263,21 @@ def _refuse_generators(function: Callable[..., object], where: str) -> None:
             f"{where} is a class: a message would only make an instance of it",
             hint="decorate a function, or register an instance that can be called",
         )
+
+
+def _instead_of(function: object) -> str:
+    if isinstance(function, str):
+        return "options are given by name: @queue.consumer(group=...)"
+    if isinstance(function, classmethod):
+        return "register it when the class is complete: queue.consumer(TheClass.the_method)"
+    return "decorate a function: @queue.consumer"
+
+
+def _is_unbound(function: Callable[..., object], first: str) -> bool:
+    """Whether a function was decorated inside its class, where it has no object yet."""
+    parent = getattr(function, "__qualname__", "").rpartition(".")[0]
+    in_class = bool(parent) and not parent.endswith("<locals>")
+    return first in {"self", "cls"} and in_class and inspect.isfunction(function)
 
 
 def _annotations_of(
@@ -273,16 +312,30 @@ def _evaluated(text: str, space: dict[str, Any]) -> object:
         return text
 
 
-def _is_ours(annotation: object, name: str) -> bool:
-    """Whether an annotation is our class of this name, even if only type checkers import it."""
+def _ours(annotation: object, name: str) -> object:
+    """Return what T is if an annotation is our class of this name: X[T], X, X | None.
+
+    None: it is something else. One that only type checkers can evaluate counts by its name, and
+    is returned as it is if it has a T.
+    """
     if isinstance(annotation, str):
-        return annotation.partition("[")[0].rpartition(".")[2].strip() == name
-    kind = typing.get_origin(annotation) or annotation
-    return (
-        isinstance(kind, type)
-        and kind.__name__ == name
-        and kind.__module__.partition(".")[0] == "embedq"
-    )
+        found = _NAMED.match(annotation)
+        bare = annotation if found and found[2] else _EMPTY
+        return bare if found and found[1] == name else None
+    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return _ours(inner[0], name)
+    if origin in {typing.Union, types.UnionType}:
+        others = [each for each in inner if each is not types.NoneType]
+        return _ours(others[0], name) if len(others) == 1 else None
+    kind = origin or annotation
+    if not isinstance(kind, type) or (kind.__name__, _package(kind)) != (name, "embedq"):
+        return None
+    return inner[0] if inner else _EMPTY
+
+
+def _package(kind: type) -> str:
+    return kind.__module__.partition(".")[0]
 
 
 def _caller(

@@ -10,14 +10,14 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 from embedq.clock import parse_duration
 from embedq.errors import DuplicateConsumer, InvalidOption, UnsupportedOption, shown
 from embedq.limits import LIMITS
 from embedq.names import check_group_name, check_queue_name
 from embedq.policy import RetryPolicy
-from embedq.workers.signature import Signature, described, read_signature
+from embedq.workers.signature import Signature, described, read_signature, unreadable_part
 
 Duration = str | float | timedelta
 
@@ -26,6 +26,7 @@ THREADS_MAX: Final = 1_000
 #: Tasks of one consumer on an event loop.
 TASKS_MAX: Final = 10_000
 _LINGER_MAX_S: Final = 3600.0
+_UNTYPED: Final = (None, object, Any)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +85,8 @@ def make_spec(
     if batch is not None:
         _whole("batch", batch, 1, LIMITS.batch_messages)
     signature = read_signature(function, batch=batch is not None)
+    if signature.type is None:
+        _check_type(type, queue)
     _check_pool(pool, is_async=signature.is_async)
     _whole("concurrency", concurrency, 1, _most_of(signature, batch))
     _flag("compete", compete)
@@ -107,6 +110,17 @@ def make_spec(
 
 def _most_of(signature: Signature, batch: int | None) -> int:
     return TASKS_MAX if signature.is_async and batch is None else THREADS_MAX
+
+
+def _check_type(kind: object, queue: str) -> None:
+    """Refuse what would dead-letter every message of a handler that asks for nothing itself."""
+    unreadable = None if kind in _UNTYPED else unreadable_part(kind)
+    if unreadable is not None:
+        raise InvalidOption(
+            f"queue {queue!r} is of the type {unreadable}, and no body can become that",
+            hint="declare the queue with a type that JSON can become, or annotate the handler",
+            argument="type",
+        )
 
 
 def _check_pool(pool: object, *, is_async: bool) -> None:

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import pytest
 
+from embedq.broker.delivery import Delivery
 from embedq.errors import InvalidOption
 from embedq.workers.batches import Batch
 from embedq.workers.signature import described, is_async, read_signature, unreadable_part
 
 if TYPE_CHECKING:
-    from embedq.broker.delivery import Delivery
+    from typing import Optional
+
+    import embedq
 
 
 @dataclasses.dataclass
@@ -38,6 +41,24 @@ class Unreadable:
 
 class Counter:
     def __call__(self, order: Order) -> Order:
+        return order
+
+
+class Yielding:
+    def __call__(self, order):
+        yield order
+
+
+class Mailer:
+    def send(self, order: Order):
+        return order
+
+    @staticmethod
+    async def post(order: Order):
+        return order
+
+    @classmethod
+    def make(cls, order: Order):
         return order
 
 
@@ -84,6 +105,23 @@ def test_every_place_for_body_and_delivery_is_found():
     assert seen(functools.partial(lambda limit, order: (limit, order), 9)) == (9, "the body")
 
 
+def test_a_handler_that_others_call_without_a_delivery_gets_it_from_here():
+    def maybe(order: Order, delivery: Delivery[Order] | None = None):
+        return order, delivery
+
+    def optional(order: Order, how: "Optional[embedq.Delivery]" = None):  # noqa: UP045
+        return order, how
+
+    def annotated(how: Annotated[Delivery, "ours"], order):
+        return order, how
+
+    def whatever(order: Order, delivery: Any = None):
+        return order, delivery
+
+    for function in (maybe, optional, annotated, whatever):
+        assert seen(function) == ("the body", "the delivery")
+
+
 READABLE = {
     "class": (Order, Order),
     "name": ("Order", Order),
@@ -110,6 +148,20 @@ def test_the_annotation_is_the_type_of_the_body(case: str):
     assert read_signature(handle).type == wanted
 
 
+def test_a_delivery_alone_says_what_its_body_is():
+    def only(delivery: Delivery[Order]):
+        return delivery
+
+    def both(delivery: Delivery[Order], order: int):
+        return order, delivery
+
+    def open_(delivery: Delivery[Any]):
+        return delivery
+
+    assert [read_signature(f).type for f in (only, both, open_)] == [Order, int, None]
+    assert read_signature(only).takes is None
+
+
 def test_an_annotation_that_only_type_checkers_see_spoils_no_other():
     def handle(order: Order, other: "Missing" = None):  # type: ignore[name-defined] # noqa: F821
         return order
@@ -122,6 +174,12 @@ def test_methods_and_callable_objects_are_handlers():
     assert read_signature(AsyncCounter().method).type is Order
     assert read_signature(AsyncCounter()).is_async
     assert not read_signature(Counter()).is_async
+    assert read_signature(Mailer().send).type is Order
+    assert read_signature(Mailer.make).type is Order
+    assert read_signature(Mailer.post).is_async
+    static = Mailer.__dict__["post"]  # as a decorator inside the class gets it
+    assert read_signature(static).is_async
+    assert read_signature(static).type is Order
 
 
 def test_what_a_decorator_wraps_is_read_through_it():
@@ -182,6 +240,10 @@ async def async_generator(order):
     yield order
 
 
+def nameless(delivery: "Delivery[Missing]"):  # type: ignore[name-defined] # noqa: F821
+    return delivery
+
+
 def batch_of(batch: Batch[Order]):
     return batch
 
@@ -196,7 +258,11 @@ def batch_of(batch: Batch[Order]):
         (twice, "'other'"),
         (generator, "yields"),
         (async_generator, "yields"),
+        (Yielding(), "yields"),
+        (functools.partial(generator), "yields"),
         (Order, "class"),
+        (Mailer.send, "method.*'self'"),
+        (nameless, "'delivery'.*'Missing'|Missing"),
         (batch_of, "batch="),
     ],
 )
@@ -206,15 +272,25 @@ def test_a_handler_that_cannot_work_is_refused_by_name(function: Callable, named
     assert caught.value.hint
 
 
-@pytest.mark.parametrize("function", [strange, lambda order, delivery: None])
+def batch_of_missing(batch: "Batch[Missing]"):  # type: ignore[name-defined] # noqa: F821
+    return batch
+
+
+@pytest.mark.parametrize("function", [strange, lambda order, delivery: None, batch_of_missing])
 def test_a_batch_handler_that_cannot_work_is_refused(function: Callable):
     with pytest.raises(InvalidOption):
         read_signature(function, batch=True)
 
 
 def test_something_that_cannot_be_called_is_refused():
-    with pytest.raises(InvalidOption, match="cannot be called"):
-        read_signature(3)  # type: ignore[arg-type]
+    for what, hint in (
+        (3, "decorate a function"),
+        ("audit", "by name"),
+        (Mailer.__dict__["make"], "when the class is complete"),
+    ):
+        with pytest.raises(InvalidOption, match="cannot be called") as caught:
+            read_signature(what)  # type: ignore[arg-type]
+        assert hint in str(caught.value)
 
 
 def test_async_is_seen_through_partial_and_objects():

@@ -1,6 +1,7 @@
 """Options of a consumer are checked where they are written; groups know their consumers."""
 
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -41,6 +42,14 @@ def test_durations_become_seconds():
 def test_the_queues_type_serves_a_handler_that_asks_for_nothing():
     assert made(lambda order: order, type=float).body_type is float
     assert made(type=float).body_type is int
+    assert made(lambda order: order, type=object).body_type is object
+
+
+def test_a_queue_of_a_type_that_no_body_can_become_is_refused():
+    with pytest.raises(InvalidOption, match=r"'orders'.*Path") as caught:
+        made(lambda order: order, type=Path)
+    assert caught.value.details == {"argument": "type"}
+    assert made(type=Path).body_type is int
 
 
 @pytest.mark.parametrize(
