@@ -68,7 +68,10 @@ class ById(Task):
         counter = engine.next_counter(1)
         fresh, again = [seq], []
         if latest is not None:
-            fresh, again = [], [Again(seq, latest.attempt + 1, latest.crashes)]
+            fresh, again = (
+                [],
+                [Again(seq, latest.attempt + 1, latest.crashes, engine.words_of(latest.epoch))],
+            )
         self._ack = Ack(group.id, now, [seq])
         return (Start(group.id, now, None, counter, fresh, again), self._ack)
 

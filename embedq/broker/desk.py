@@ -317,12 +317,20 @@ class Desk(Engine):
         """Where the database is."""
         return str(getattr(self.store, "path", ":memory:"))
 
+    def record_crashes(self) -> None:
+        """Let Python write down a crash of this process for the next host, if nobody else does.
+
+        Consumers do so when they start; a program that claims by itself may.
+        """
+        self.store.record_crashes()
+
     def announce(self) -> None:
         """Tell that the host is open, and if its last one did not close the file."""
         epoch = self.store.epoch
         self.events.emit("started", path=self.path, epoch=epoch)
         if not self._was_clean and epoch > 1:
-            self.events.emit("unclean_start", path=self.path, epoch=epoch)
+            cause = self.end_of(epoch - 1)
+            self.events.emit("unclean_start", path=self.path, epoch=epoch, cause=cause)
 
     def close(self, *, release: bool = True) -> None:
         """Close the engine; those who wait get StoreClosed. Safe to call twice."""

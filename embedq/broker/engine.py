@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Self
 from zlib import crc32
 
-from embedq.broker import bounds, changes, handover, moves, redaction, settling, supply
+from embedq.broker import bounds, changes, deaths, handover, moves, redaction, settling, supply
 from embedq.broker.intake import check_batch, row_of, too_large
 from embedq.broker.leases import Deadlines, Lease
 from embedq.broker.registry import Registry
@@ -299,6 +299,18 @@ class Engine(Registry):
         )
 
     # ------------------------------------------------------------- what moves and upkeep call
+
+    def words_of(self, epoch: int) -> bytes | None:
+        """Return what is stored of how an earlier host died; None for one that did not."""
+        death = self.store.deaths.get(epoch)
+        if death is None:
+            return None
+        return redaction.stored(deaths.describe(death), self.redact)
+
+    def end_of(self, epoch: int) -> str:
+        """Say how an earlier host died, in one line."""
+        death = self.store.deaths.get(epoch)
+        return "no cause is known" if death is None else deaths.summary(deaths.describe(death))
 
     def buried(self, group: GroupState, op: Bury, key: str | None) -> None:
         """Count a dead letter and let the next message of its key move. The lock is held."""

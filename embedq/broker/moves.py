@@ -129,7 +129,11 @@ class Claim(Task):
         if not fresh and not others:
             return [bury for bury, _ in self._buries]
         self._others = others
-        again = [Again(seq, entry.attempt + 1, entry.crashes) for seq, entry in others]
+        words = engine.words_of
+        again = [
+            Again(seq, entry.attempt + 1, entry.crashes, words(entry.died_in))
+            for seq, entry in others
+        ]
         counter = engine.next_counter(len(fresh) + len(again))
         start = Start(group.id, now, self._session, counter, fresh, again)
         start.reads = not group.queue.large
@@ -150,7 +154,10 @@ class Claim(Task):
             if crashed or (most and entry.attempt >= most):
                 reason = Reason.CRASHED if entry.crashes else Reason.MAX_ATTEMPTS
                 detail = f"{entry.attempt} attempts started, {entry.crashes} crashes"
+                if entry.died_in:
+                    detail += f"; the last: {self._engine.end_of(entry.died_in)}"
                 bury = Bury(self._group.id, seq, now, reason, detail, "host", Outcome.CRASHED)
+                bury.error = self._engine.words_of(entry.died_in)
                 self._buries.append((bury, entry))
             else:
                 rest.append((seq, entry))

@@ -29,7 +29,7 @@ class Entry:
     `attempt` and `crashes` count what has been started so far.
     """
 
-    __slots__ = ("attempt", "crashes", "key", "max_attempts", "priority", "suspect")
+    __slots__ = ("attempt", "crashes", "died_in", "key", "max_attempts", "priority", "suspect")
 
     def __init__(
         self,
@@ -45,6 +45,7 @@ class Entry:
         self.key = key
         self.max_attempts = max_attempts
         self.suspect = False  # it was being delivered when its host or worker died
+        self.died_in = 0  # the epoch of the host that left its latest delivery open
 
 
 class Stream:

@@ -96,12 +96,15 @@ def admit(engine: Engine, group: GroupState, waiting: Waiting, now: int) -> None
     elif touched.epoch != engine.store.epoch:
         # Its host died while it was being delivered: that was an attempt, and perhaps its fault.
         entry.attempt, entry.crashes = touched.attempt, touched.crashes + 1
+        entry.died_in = touched.epoch
         index.suspect(waiting.seq, entry)
         crashes = entry.crashes
+        wanted = engine.events.wanted("crashed_delivery")
         tell(
             *(engine, "crashed_delivery", group, waiting.seq),
             attempt=entry.attempt,
             crashes=crashes,
+            cause=engine.end_of(touched.epoch) if wanted else "",
         )
         tell(engine, "suspect", group, waiting.seq, crashes=crashes)
     else:

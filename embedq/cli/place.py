@@ -25,7 +25,7 @@ Facts = list[tuple[str, str]]
 
 #: From here on two connections of different processes may write and checkpoint at once.
 _SAFE_SQLITE: Final = (3, 51, 3)
-_BESIDE: Final = ("", "-wal", "-shm", ".lock", ".ballast")
+_BESIDE: Final = ("", "-wal", "-shm", ".lock", ".ballast", ".fatal")
 _NEARLY: Final = 2
 
 

@@ -16,6 +16,7 @@ from embedq.clock import Clock
 from embedq.errors import StorageError, StoreBusy, StoreFull
 from embedq.storage.backup import BackupReport, Lock, backup
 from embedq.storage.connection import ERRORS, meaning
+from embedq.storage.lastwords import ELSEWHERE, KEPT, LastWords
 from embedq.storage.ops import Op
 from embedq.storage.ownership import OwnerLock
 from embedq.storage.pinning import readers_of
@@ -38,6 +39,7 @@ class Maintenance(Questions):
     _clock: Clock
     _owner: OwnerLock
     _wal: WriteAheadLog
+    _words: LastWords
     _log_files: dict[Path, tuple[int, int]]
     _wal_limit: int
     _page_bytes: int
@@ -97,6 +99,8 @@ class Maintenance(Questions):
         try:
             check_still_there(self.placement, self._log_files)
             self._owner.confirm()
+            if self._words.is_lost and self._owner.words == KEPT:
+                self._owner.mark(words=ELSEWHERE)
         except StorageError as error:
             self.stop(error)
 

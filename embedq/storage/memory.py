@@ -22,6 +22,7 @@ from embedq.storage.port import Load, LoadDue, Tally
 from embedq.storage.rows import (
     Chunk,
     DeadRow,
+    Death,
     DeliveryRow,
     DueChunk,
     GroupRow,
@@ -50,6 +51,7 @@ class MemoryStore:
             raise InvalidOption(f"key has {len(key)} bytes instead of {KEY_BYTES}", argument="key")
         self.clock: Clock = SystemClock() if clock is None else clock
         self._failure: BaseException | None = None
+        self.deaths: dict[int, Death] = {}  # nothing outlives the process
         self._begin(State(key, epoch=1, exact=True))
 
     def _begin(self, state: State) -> None:
@@ -99,6 +101,9 @@ class MemoryStore:
         store = type(self)(self.clock, key=self.key)
         store._begin(state)  # noqa: SLF001  # one of us
         return store
+
+    def record_crashes(self) -> None:
+        """Do nothing: there is no next opening after a crash."""
 
     @property
     def stopped(self) -> EmbedqError | None:

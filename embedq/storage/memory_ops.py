@@ -95,28 +95,30 @@ def _(op: ops.Forget, state: State) -> None:
 
 @apply.register
 def _(op: ops.Start, state: State) -> None:
-    deliveries = [(seq, 1, 0) for seq in op.fresh]
+    deliveries = [ops.Again(seq, 1, 0) for seq in op.fresh]
     deliveries += op.again
-    for position, (seq, attempt, crashes) in enumerate(deliveries):
+    for position, (seq, attempt, crashes, words) in enumerate(deliveries):
         message = state.messages.get(seq)
         if message is None:
             continue
         for earlier in state.rows_of(op.group, seq):
             if earlier.attempt < attempt:
-                state.put_row(_left_behind(state, earlier, op.started, message.queue))
+                state.put_row(_left_behind(state, earlier, op.started, message.queue, words))
         counter = op.counter + position
         where = (seq, op.group, attempt, state.epoch, counter, crashes, op.session, op.started)
         state.put_row(DeliveryRow(*where, *(None,) * 5))
-    seqs = [seq for seq, _, _ in deliveries]
+    seqs = [again.seq for again in deliveries]
     there = [state.messages[seq] for seq in seqs if seq in state.messages]
     op.messages = there if op.reads else None
 
 
-def _left_behind(state: State, row: DeliveryRow, now: int, queue: int) -> DeliveryRow:
+def _left_behind(
+    state: State, row: DeliveryRow, now: int, queue: int, words: bytes | None
+) -> DeliveryRow:
     """Return a delivery as the start of the next one leaves it."""
     row = row._replace(due=None)
     if row.ended is None:
-        counted = row._replace(crashes=row.crashes + 1)
+        counted = row._replace(crashes=row.crashes + 1, error=words)
         return _closed(state, counted, queue, now, Outcome.CRASHED)
     return row
 

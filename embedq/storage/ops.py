@@ -62,11 +62,15 @@ class PutRows(Op):
 
 
 class Again(NamedTuple):
-    """A further delivery of a message that has been delivered before."""
+    """A further delivery of a message that has been delivered before.
+
+    `words`: the error of the earlier delivery, should that still be open.
+    """
 
     seq: int
     attempt: int
     crashes: int
+    words: bytes | None = None
 
 
 class Start(Op):
@@ -74,8 +78,8 @@ class Start(Op):
 
     The first one (fresh first) gets counter `counter`, the next `counter` + 1 and so on. The
     caller starts only messages that are there and not settled. An earlier delivery of an `again`
-    message that is still open is closed as crashed, one more in its `crashes`; its retry time is
-    cleared. Starting the same attempt once more replaces its row.
+    message that is still open is closed as crashed, with `words`, one more in its `crashes`; its
+    retry time is cleared. Starting the same attempt once more replaces its row.
 
     With `reads` a store may answer with the messages themselves, out: `messages`, those that are
     there; None: ask for them with `Store.messages`.

@@ -51,19 +51,22 @@ class _Record(msgspec.Struct, frozen=True):
     boot_id: str | None = None
     version: str = ""
     socket: str | None = None
+    words: str = ""
 
 
 class Previous(NamedTuple):
     """What the last owner left behind.
 
     `clean`: it finished its work and said so. `same_boot`: the machine has not restarted since;
-    None when that cannot be told, as on macOS. `epoch` and `pid` are None when unknown.
+    None when that cannot be told, as on macOS. `epoch` and `pid` are None when unknown. `words`:
+    what it said about its own end, see `OwnerLock.mark`.
     """
 
     clean: bool
     same_boot: bool | None
     epoch: int | None
     pid: int | None
+    words: str = ""
 
 
 UNKNOWN: Final = Previous(clean=False, same_boot=None, epoch=None, pid=None)
@@ -105,6 +108,11 @@ class OwnerLock:
         """True between `acquire` and `release`, in the process that acquired it."""
         return self._fd >= 0 and self._pid == os.getpid()
 
+    @property
+    def words(self) -> str:
+        """What `mark` noted about the end of this owner."""
+        return self._record.words
+
     def acquire(self) -> Previous:
         """Become the owner, before the database is opened, and return what the last one left.
 
@@ -130,14 +138,18 @@ class OwnerLock:
             fork.on_fork(self)
         return self.previous
 
-    def mark(self, *, epoch: int | None = None, socket: str | None = None) -> None:
+    def mark(
+        self, *, epoch: int | None = None, socket: str | None = None, words: str | None = None
+    ) -> None:
         """Note in the lock file what is not None; whoever finds the file in use reads it there.
+
+        `words`: where the next owner finds out how this one ended, should it not end well.
 
         Raises ForkedBroker in a forked child, StoreClosed when not held, StoreFull, StoreFailed.
         """
         with _owned.lock, self._failures("write the lock file"):
             self._require()
-            changes = {"epoch": epoch, "socket": socket}
+            changes = {"epoch": epoch, "socket": socket, "words": words}
             self._rewrite({name: value for name, value in changes.items() if value is not None})
 
     def confirm(self) -> None:
@@ -264,7 +276,7 @@ class OwnerLock:
         if left is not None:
             known = left.boot_id is not None and boot is not None
             same = left.boot_id == boot if known else None
-            previous = Previous(left.clean, same, left.epoch, left.pid)
+            previous = Previous(left.clean, same, left.epoch, left.pid, left.words)
         record = _Record(
             pid=os.getpid(),
             started_ms=to_ms(self._clock.time()),
@@ -272,6 +284,7 @@ class OwnerLock:
             epoch=previous.epoch,  # stays known should we die before we have one
             boot_id=boot,
             version=embedq.__version__,
+            words=previous.words,  # likewise
         )
         _write(fd, record)
         # Before the database changes: after a power loss an old "clean" would hide the damage.

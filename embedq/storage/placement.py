@@ -31,8 +31,9 @@ from embedq.errors import (
 PRIVATE: Final = 0o600
 _LOCK: Final = ".lock"
 _BALLAST: Final = ".ballast"
+_WORDS: Final = ".fatal"
 _LOG: Final = ("-wal", "-shm")
-_BESIDE: Final = ("-journal", *_LOG, _LOCK, _BALLAST)
+_BESIDE: Final = ("-journal", *_LOG, _LOCK, _BALLAST, _WORDS)
 _LONGEST_SUFFIX: Final = max(map(len, _BESIDE))
 _NAME_MAX: Final = 255
 # SQLite refuses longer paths with no better words than "unable to open database file"; the
@@ -86,6 +87,11 @@ class Placement:
     def ballast_path(self) -> Path:
         """The file that is deleted when the disk is full."""
         return _beside(self.path, _BALLAST)
+
+    @property
+    def words_path(self) -> Path:
+        """The file that Python writes to while it crashes."""
+        return _beside(self.path, _WORDS)
 
 
 def prepare(path: str | os.PathLike[str], *, mounts: Iterable[Mount] | None = None) -> Placement:

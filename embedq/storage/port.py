@@ -11,7 +11,7 @@ and never used twice.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from embedq.errors import EmbedqError, StorageError
@@ -20,6 +20,7 @@ from embedq.storage.ops import Op, PutPlain
 from embedq.storage.rows import (
     Chunk,
     DeadRow,
+    Death,
     DeliveryRow,
     DueChunk,
     GroupRow,
@@ -79,12 +80,21 @@ class Store(Protocol):
     last_seq: int  # of the last committed put, or a bound from earlier epochs
 
     @property
+    def deaths(self) -> Mapping[int, Death]:
+        """How earlier hosts ended that did not end well, by epoch; the newest ones."""
+        ...
+
+    @property
     def stopped(self) -> EmbedqError | None:
         """Why the store serves no longer, if so."""
         ...
 
     def stop(self, reason: StorageError) -> None:
         """Serve no longer: every later call raises `reason`."""
+        ...
+
+    def record_crashes(self) -> None:
+        """Keep what Python writes should it crash, for `deaths`; called when consumers start."""
         ...
 
     def catalogue(self) -> tuple[list[QueueRow], list[GroupRow]]:

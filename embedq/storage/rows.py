@@ -136,6 +136,24 @@ class DeadRow(NamedTuple):
     body: bytes
 
 
+class Death(NamedTuple):
+    """How a process ended without closing, as far as others can know; deaths.py makes words of it.
+
+    `record`: who had its record of crashes (lastwords.py); "": nobody. `fatal`, `frames`: what it
+    wrote itself. `same_boot`: the machine has run on since (None: cannot be told). `stopped`: the
+    code of the error for which it gave the store up alive. `code`: its exit code, negative for a
+    signal, where somebody waited for it.
+    """
+
+    pid: int | None = None
+    same_boot: bool | None = None
+    record: str = ""
+    fatal: str = ""
+    frames: str = ""
+    stopped: str = ""
+    code: int | None = None
+
+
 @dataclass(slots=True)
 class GroupRow:
     """A consumer group. Messages up to `floor` are settled for it."""

@@ -69,10 +69,11 @@ def start_fresh(rows: int) -> str:
 
 
 #: Close what earlier attempts left: ?1 time, ?2 closing number or NULL, ?3 seq, ?4 group,
-#: ?5 attempt.
+#: ?5 attempt, ?6 error of one that was open, or NULL.
 CLOSE_EARLIER = (
     "UPDATE delivery SET due=NULL, closed=CASE WHEN ended IS NULL THEN ?2 ELSE closed END, "
     "outcome=CASE WHEN ended IS NULL THEN 3 ELSE outcome END, "
+    "error=CASE WHEN ended IS NULL THEN ?6 ELSE error END, "
     "crashes=crashes+(ended IS NULL), ended=coalesce(ended,?1) "
     "WHERE seq=?3 AND grp=?4 AND attempt<?5 AND (ended IS NULL OR due IS NOT NULL)"
 )
@@ -297,6 +298,9 @@ GROUP_DELIVERIES_REMOVE = "DELETE FROM delivery WHERE grp=?"
 GROUP_DELIVERIES_BELOW = "DELETE FROM delivery WHERE seq>? AND seq<=? AND grp=?"
 SESSION_ADD = "INSERT INTO session(name,epoch,opened) VALUES (?,?,?)"
 SESSION_NAME = "SELECT id,name FROM session WHERE id=?"
+#: The ends of earlier hosts: ";" is the character after ":".
+META_DEATHS = "SELECT key,value FROM meta WHERE key>='death:' AND key<'death;'"
+META_DELETE = "DELETE FROM meta WHERE key=?"
 META_GET = "SELECT value FROM meta WHERE key=?"
 META_SET = (
     "INSERT INTO meta(key,value) VALUES (?,?) ON CONFLICT(key) DO UPDATE SET value=excluded.value"

@@ -86,6 +86,7 @@ class ConsumerRunner:
         self._start(spec)
 
     def _start(self, spec: ConsumerSpec) -> None:
+        self._desk.record_crashes()
         group = self._desk.group(self._desk.queue(spec.queue), spec.group)
         if spec.retry is not None:
             group.most = spec.retry.stored_max_attempts

@@ -74,6 +74,28 @@ class Deliveries(Theme):
             DeliveryRow(seq, group, 2, epoch, second, 1, None, STARTED + 50, *OPEN),
         ]
 
+    @pytest.mark.parametrize("retain_ms", [None, 60_000])
+    def test_the_next_start_says_why_the_open_delivery_ended(
+        self, scene: Scenario, retain_ms: int | None
+    ) -> None:
+        queue, group = scene.queue_and_group(retain_ms=retain_ms)
+        (seq,) = scene.put(queue)
+        scene.start(group, seq)
+        scene.again(group, seq, 2, crashes=1, words=b"SIGSEGV")
+        scene.again(group, seq, 3, crashes=2)
+        errors = [row.error for row in scene.store.deliveries(seq)]
+        assert errors == [b"SIGSEGV", None, None]
+
+    def test_the_next_start_changes_no_error_of_a_closed_delivery(self, scene: Scenario) -> None:
+        queue, group = scene.queue_and_group()
+        (seq,) = scene.put(queue)
+        scene.start(group, seq)
+        scene.commit(Fail(group, seq, 1, ENDED, Outcome.FAILED, RETRY_AT, b"its own"))
+        scene.again(group, seq, 2, words=b"SIGSEGV")
+        scene.again(group, seq, 3, words=b"SIGKILL")
+        errors = [row.error for row in scene.store.deliveries(seq)]
+        assert errors == [b"its own", b"SIGKILL", None]
+
     def test_the_next_start_clears_the_retry_time_and_keeps_the_rest(
         self, scene: Scenario
     ) -> None:

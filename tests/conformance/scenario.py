@@ -156,11 +156,19 @@ class Scenario:
         return list(range(first, first + len(seqs)))
 
     def again(
-        self, group: int, seq: int, attempt: int, *, crashes: int = 0, now: int = STARTED
+        self,
+        group: int,
+        seq: int,
+        attempt: int,
+        *,
+        crashes: int = 0,
+        now: int = STARTED,
+        words: bytes | None = None,
     ) -> int:
         """Start a further delivery; return its counter."""
         counter = self._take_counters(1)
-        self.commit(Start(group, now, None, counter, [], [Again(seq, attempt, crashes)]))
+        again = Again(seq, attempt, crashes, words)
+        self.commit(Start(group, now, None, counter, [], [again]))
         return counter
 
     def _take_counters(self, count: int) -> int:

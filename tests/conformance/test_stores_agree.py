@@ -16,7 +16,7 @@ import tests.conformance.assertions  # noqa: F401  # before what it names
 from embedq.limits import LIMITS
 from embedq.storage.memory import MemoryStore
 from embedq.storage.memory_state import State
-from embedq.storage.ops import Again, Op, Release, Start
+from embedq.storage.ops import Op, Release, Start
 from embedq.storage.port import Store
 from embedq.storage.rows import DeliveryRow, GroupRow
 from embedq.storage.sqlite import SqliteStore, open_store
@@ -91,7 +91,7 @@ class CountsTooFar(MemoryStore):
 
     @staticmethod
     def _spoilt(op: Start) -> Start:
-        again = [Again(s, attempt + (attempt > 1), crashes) for s, attempt, crashes in op.again]
+        again = [again._replace(attempt=again.attempt + (again.attempt > 1)) for again in op.again]
         return Start(op.group, op.started, op.session, op.counter, op.fresh, again)
 
 
