@@ -144,7 +144,7 @@ def main(argv: Sequence[str]) -> int:
         say(f"there is no command {argv[0]!r}\n{usage()}")
         return 2
     if os.name != "posix":
-        say("embedq runs on Linux and macOS")
+        say("embedq runs on Linux, and is written for macOS")
         return 1
     if sys.version_info < OLDEST:
         found = find_python()
