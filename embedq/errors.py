@@ -130,7 +130,7 @@ class UnsupportedPlatform(UsageError):
     """The operating system lacks what the promises rest on."""
 
     code = "unsupported_platform"
-    hint = "embedq runs on Linux (macOS: not tested yet); on Windows use WSL 2 and a path inside it"
+    hint = "embedq runs on Linux (macOS: not yet tested); on Windows use WSL 2, with a path in it"
 
 
 class DeliveryError(EmbedqError):
