@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 
 from embedq.clock import Clock, SystemClock
 from embedq.errors import InvalidOption, shown
+from embedq.names import check_queue_name
 
 #: Level of events that happen for every message: they are counted and never passed on.
 COUNTED: Final = 0
@@ -77,8 +78,8 @@ CATALOGUE: Final[Mapping[str, EventSpec]] = {
         "deliveries were given back without costing an attempt",
     ),
     "crashed_delivery": _spec(
-        *(WARNING, "queue group id seq attempt crashes"),
-        _MESSAGE + " was being delivered (attempt {attempt}) when its host ended",
+        *(WARNING, "queue group id seq attempt crashes cause"),
+        _MESSAGE + " was being delivered (attempt {attempt}) when its host ended: {cause}",
         "found after a restart: its attempt counts",
     ),
     "suspect": _spec(
@@ -167,8 +168,8 @@ CATALOGUE: Final[Mapping[str, EventSpec]] = {
     "started": _spec(INFO, "path epoch", "host of {path} (epoch {epoch})", "a host has opened"),
     "stopped": _spec(INFO, "path", "host of {path} has stopped", "the file is free again"),
     "unclean_start": _spec(
-        *(WARNING, "path epoch"),
-        "{path} was not closed by its last host; what it had started counts as attempts",
+        *(WARNING, "path epoch cause"),
+        "{path} was not closed by its last host; what it had started counts as attempts ({cause})",
         "the last host ended without closing",
     ),
     "drain_started": _spec(
@@ -305,7 +306,7 @@ class Events:
         It runs on the hub's thread, after the fact, one event at a time; what it raises is
         logged. Returns what ends it. Raises InvalidOption for an unknown or merely counted event.
         """
-        check_listener(name, listener)
+        check_listener(name, listener, queue)
         row: _Row = (listener, queue)
         names = [name] if name != "*" else [known for known in CATALOGUE if CATALOGUE[known].level]
         with self._lock:
@@ -367,9 +368,14 @@ class Events:
             thread.join(timeout)
 
 
-def check_listener(name: str, listener: object) -> None:
-    """Raise InvalidOption for an event nobody can listen to, or what is no listener."""
-    if name != "*" and name not in CATALOGUE:
+def check_listener(name: object, listener: object, queue: str | None = None) -> None:
+    """Raise InvalidOption for an event nobody can listen to, or what is no listener.
+
+    Raises InvalidName for a queue that cannot be.
+    """
+    if queue is not None:
+        check_queue_name(queue)
+    if not isinstance(name, str) or (name != "*" and name not in CATALOGUE):
         raise InvalidOption(
             f"there is no event {shown(name)}",
             hint=f"events are {', '.join(n for n, s in CATALOGUE.items() if s.level)}",

@@ -10,7 +10,7 @@ import atexit
 import os
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
@@ -22,7 +22,7 @@ from embedq.broker.redaction import Redact
 from embedq.broker.stats import BrokerStats, of_broker
 from embedq.broker.twins import twin
 from embedq.clock import Clock, parse_duration
-from embedq.errors import ForkedBroker, InvalidOption, NotRunning, UsageError
+from embedq.errors import ForkedBroker, NotRunning, UsageError
 from embedq.events import Listener, check_listener
 from embedq.limits import LIMITS, Limits
 from embedq.names import check_queue_name
@@ -49,9 +49,10 @@ class Broker:
     and `stop`: inside `with broker:`, `async with broker:`, `broker.run()` or the ASGI lifespan.
 
     Settings come from the argument, else EMBEDQ_PATH, EMBEDQ_DURABILITY, EMBEDQ_ROLE,
-    EMBEDQ_GRACE, else [tool.embedq] in the nearest pyproject.toml. `path` ":memory:" keeps
-    nothing. `grace`: how long handlers may take to finish when the broker stops. `redact`: hides
-    secrets in texts of errors before they are stored, and in what dead letters show.
+    EMBEDQ_GRACE, EMBEDQ_REDACT, else [tool.embedq] in the nearest pyproject.toml. `path`
+    ":memory:" keeps nothing. `grace`: how long handlers may take to finish when the broker stops.
+    `redact`: regular expressions, or a function from str to str, that hide secrets in texts of
+    errors before they are stored and told, and in what dead letters show.
     """
 
     def __init__(
@@ -61,15 +62,13 @@ class Broker:
         durability: setting.Durability | None = None,
         role: setting.Role | None = None,
         grace: Duration | None = None,
-        redact: Redact | None = None,
+        redact: Redact | Sequence[str] | None = None,
         clock: Clock | None = None,
         limits: Limits = LIMITS,
     ) -> None:
         given = {"path": path, "durability": durability, "role": role, "grace": grace}
-        self._given = setting.check(given)
-        if redact is not None and not callable(redact):
-            raise InvalidOption("redact= is a function from str to str", argument="redact")
-        self._redact = redact
+        self._given = setting.check({**given, "redact": redact})
+        setting.check_parts(clock, limits)
         self._clock = clock
         self._limits = limits
         self._lock = threading.RLock()
@@ -171,7 +170,7 @@ class Broker:
         return self._listen(event, listener, queue)
 
     def _listen(self, event: str, listener: Listener, queue: str | None) -> Callable[[], None]:
-        check_listener(event, listener)
+        check_listener(event, listener, queue)
         with self._lock:
             number = max(self._heard, default=0) + 1
             self._heard[number] = (event, listener, queue)
@@ -235,7 +234,7 @@ class Broker:
                 raise NotRunning(f"{self!r} was stopped")
             desk = open_desk(self.settings, self._clock, self._limits)
             try:
-                desk.redact = self._redact
+                desk.redact = self.settings.redact
                 for number, (event, listener, queue) in self._heard.items():
                     self._leave[number] = desk.events.on(event, listener, queue=queue)
                 desk.announce()

@@ -57,10 +57,14 @@ class Group:
             "reject": Rejected(detail=reason, by="settle_by_id"),
             "release": RELEASED,
         }
-        ending = endings.get(how)
+        if not isinstance(reason, str):
+            raise InvalidOption(f"reason={shown(reason)} is not a text", argument="reason")
+        ending = endings.get(str(how))
         if ending is None:
             raise InvalidOption(
-                f"how={shown(how)}", hint=f"it is one of {', '.join(endings)}", argument="how"
+                f"how={shown(how)} is no way to settle",
+                hint=f"it is one of {', '.join(endings)}",
+                argument="how",
             )
         desk = self.queue.broker.desk
         desk.settle_by_id(self._state(), desk.seq_of(message_id), ending)

@@ -7,13 +7,16 @@ Does not know: what they do.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from difflib import get_close_matches
 from typing import TypedDict
 
 from embedq.clock import parse_duration
-from embedq.errors import InvalidOption, InvalidPayload, shown
+from embedq.errors import InvalidOption, InvalidPayload, LimitExceeded, shown
+from embedq.ids import SEQ_MAX
+from embedq.limits import LIMITS, Limits
 from embedq.message import Draft, draft
 from embedq.payload import encode
 from embedq.policy import Duration, QueuePolicy, RetryPolicy, WhenFull
@@ -88,20 +91,57 @@ def policy_changes(retry: RetryPolicy | None, options: QueueOptions) -> dict[str
             )
         changes["max_attempts"] = retry.stored_max_attempts
     for name, value in options.items():
-        if name in {"lease", "dedup_window"}:
-            changes[f"{name}_ms"] = _ms(value, name)
-        elif name == "retain":
-            changes["retain_ms"] = None if value is None else _ms(value, name)
-        elif name == "max_attempts":
-            changes[name] = 0 if value is None else value
-        else:
-            changes[name] = value
-    QueuePolicy().changed(**changes)  # refuses what is wrong, here at the call
+        field, stored = _stored(name, value)
+        try:
+            QueuePolicy().changed(**{field: stored})  # refuses what is wrong, here at the call
+        except InvalidOption as error:
+            # The policy has its own names and units: the caller knows neither.
+            told = error.message if field == name else f"{name}={shown(value)}: {error.message}"
+            raise InvalidOption(told, hint=error.hint, argument=name) from error
+        changes[field] = stored
     return changes
+
+
+def _stored(name: str, value: object) -> tuple[str, object]:
+    """Return an option of a queue as its policy has it."""
+    if name in {"lease", "dedup_window"}:
+        return f"{name}_ms", _ms(value, name)
+    if name == "retain":
+        return "retain_ms", None if value is None else _ms(value, name)
+    if name == "max_attempts":
+        if value == 0:
+            raise _no_attempts()
+        return name, 0 if value is None else value
+    return name, value
+
+
+def _no_attempts() -> InvalidOption:
+    return InvalidOption(
+        "max_attempts=0: nothing would ever be delivered",
+        hint="None is endless",
+        argument="max_attempts",
+    )
 
 
 def _ms(value: object, what: str) -> int:
     return round(parse_duration(value, what) * 1000)  # type: ignore[arg-type]  # it checks
+
+
+def _until(value: object, what: str, now_ms: int) -> int:
+    """Return the time that lies a duration ahead, at most a year."""
+    ahead = _ms(value, what)
+    if ahead > LIMITS.delay_max_s * 1000:
+        raise _too_far(what, value)
+    return now_ms + ahead
+
+
+def _too_far(what: str, value: object) -> InvalidOption:
+    days = LIMITS.delay_max_s / 86_400
+    return InvalidOption(
+        f"{what}={shown(value)} is farther away than {days:g} days",
+        hint="a larger one is mostly a wrong unit: numbers are seconds",
+        argument=what,
+    )
 
 
 def wait_s(timeout: Duration | None) -> float | None:
@@ -112,10 +152,10 @@ def wait_s(timeout: Duration | None) -> float | None:
 class Encoder:
     """Makes bodies of objects, for a queue whose messages are of one type (or any)."""
 
-    __slots__ = ("_kinds", "_queue", "_wanted")
+    __slots__ = ("_kinds", "_wanted", "queue")
 
     def __init__(self, queue: str, wanted: object) -> None:
-        self._queue = queue
+        self.queue = queue
         self._wanted = wanted
         self._kinds = _classes(wanted)
 
@@ -123,10 +163,18 @@ class Encoder:
         """Return (kind, bytes). Raises InvalidPayload for what is not of the queue's type."""
         if self._kinds is not None and not isinstance(body, self._kinds):
             raise InvalidPayload(
-                f"queue {self._queue!r} takes {shown(self._wanted)}, not {type(body).__name__}",
+                f"queue {self.queue!r} takes {_name(self._wanted)}, not {type(body).__name__}",
                 hint="put an object of the queue's type, or declare the queue with another one",
             )
-        return encode(body)
+        try:
+            return encode(body)
+        except InvalidPayload as error:
+            text = f"queue {self.queue!r}: {error.message}"
+            raise InvalidPayload(text, hint=error.hint) from error
+
+
+def _name(kind: object) -> str:
+    return kind.__qualname__ if isinstance(kind, type) else shown(kind)
 
 
 def _classes(kind: object) -> tuple[type, ...] | None:
@@ -150,7 +198,13 @@ def make_draft(kind: int, body: bytes, now_ms: int, window_ms: int, options: Put
     check_known("put", options, PutOptions)
     ttl = options.get("ttl")
     available = _available(options.get("delay"), options.get("at"), now_ms)
-    expires = None if ttl is None else now_ms + _ms(ttl, "ttl")
+    expires = None if ttl is None else _until(ttl, "ttl", now_ms)
+    if expires == now_ms:
+        raise InvalidOption(
+            f"ttl={shown(ttl)}: the message would be dead at once",
+            hint="leave it out: None lets a message live for ever",
+            argument="ttl",
+        )
     if expires is not None and available is not None and expires <= available:
         raise InvalidOption(
             "the message would expire before it is available",
@@ -161,8 +215,8 @@ def make_draft(kind: int, body: bytes, now_ms: int, window_ms: int, options: Put
     if "max_attempts" in options:
         attempts = options["max_attempts"]
         if attempts == 0:
-            raise InvalidOption("max_attempts=0", hint="None is endless", argument="max_attempts")
-        attempts = attempts or 0
+            raise _no_attempts()
+        attempts = 0 if attempts is None else attempts
     return draft(
         body,
         kind,
@@ -182,7 +236,7 @@ def _available(delay: Duration | None, at: At | None, now_ms: int) -> int | None
     if delay is not None:
         if at is not None:
             raise InvalidOption("delay= and at= were both given", hint="say one", argument="at")
-        return now_ms + _ms(delay, "delay")
+        return _until(delay, "delay", now_ms)
     if at is None:
         return None
     if isinstance(at, datetime):
@@ -192,11 +246,97 @@ def _available(delay: Duration | None, at: At | None, now_ms: int) -> int | None
                 hint="use datetime.now(UTC), or give tzinfo=",
                 argument="at",
             )
-        return max(0, round(at.timestamp() * 1000))
-    if type(at) not in (int, float):
+        seconds = at.timestamp()
+    elif type(at) is int or (type(at) is float and math.isfinite(at)):
+        seconds = at
+    else:
         raise InvalidOption(
             f"at={shown(at)} is not a time",
             hint="give a datetime with a time zone, or seconds since 1970",
             argument="at",
         )
-    return max(0, round(at * 1000))
+    if seconds * 1000 > now_ms + LIMITS.delay_max_s * 1000:
+        raise _too_far("at", at)
+    return max(0, round(seconds * 1000))
+
+
+def make_drafts(
+    encode_body: Encoder,
+    bodies: Iterable[object],
+    options: PutOptions,
+    limits: Limits,
+    now_ms: int,
+    window_ms: int,
+) -> list[Draft]:
+    """Return the checked drafts of one put_many; errors name the queue and what is wrong."""
+    queue = encode_body.queue
+    drafts: list[Draft] = []
+    size = 0
+    for kind, data in _encoded(encode_body, bodies):
+        size += len(data)
+        if len(drafts) >= limits.batch_messages or size > limits.batch_bytes:
+            raise LimitExceeded(
+                f"queue {queue!r}: one put_many is at most {limits.batch_messages} "
+                f"messages and {limits.batch_bytes} bytes",
+                hint="put them in parts: each put_many is one transaction",
+            )
+        if options or len(data) > limits.body_bytes:
+            drafts.append(make_draft(kind, data, now_ms, window_ms, options))
+        else:
+            drafts.append(Draft(data, kind))
+    return drafts
+
+
+def _encoded(encode_body: Encoder, bodies: Iterable[object]) -> Iterator[tuple[int, bytes]]:
+    try:
+        stream = None if isinstance(bodies, str | bytes | Mapping) else iter(bodies)
+    except TypeError:
+        stream = None
+    if stream is None:
+        raise InvalidOption(
+            f"queue {encode_body.queue!r}: put_many takes an iterable of bodies, not one "
+            f"{type(bodies).__name__}",
+            hint="put_many([body]), or put(body)",
+            argument="bodies",
+        )
+    for number, body in enumerate(stream, 1):
+        try:
+            yield encode_body(body)
+        except InvalidPayload as error:
+            if number == 1:
+                raise
+            text = f"{error.message} (body number {number} of the call)"
+            raise InvalidPayload(text, hint=error.hint) from error
+
+
+# --------------------------------------------------------------------- small arguments
+
+
+def check_flag(value: object, argument: str) -> None:
+    """Raise InvalidOption unless `value` is True or False."""
+    if type(value) is not bool:
+        raise InvalidOption(
+            f"{argument}={shown(value)} is not True or False",
+            hint=f"write {argument}=True, or leave it out",
+            argument=argument,
+        )
+
+
+def check_most(most: object, limits: Limits) -> None:
+    """Raise InvalidOption unless `most` is a number of messages that one call may have."""
+    if type(most) is not int or not 1 <= most <= limits.batch_messages:
+        raise InvalidOption(
+            f"most={shown(most)} is not a whole number from 1 to {limits.batch_messages}",
+            hint="ask again for more: each call takes so many at most",
+            argument="most",
+        )
+
+
+def check_after(after: object) -> None:
+    """Raise InvalidOption unless `after` is a seq, or 0."""
+    if type(after) is not int or not 0 <= after <= SEQ_MAX:
+        raise InvalidOption(
+            f"after={shown(after)} is not the seq of a message",
+            hint="give message.seq of the last one seen, or 0",
+            argument="after",
+        )

@@ -6,7 +6,7 @@ Does not know: how anything is stored or delivered.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
 import msgspec
@@ -16,8 +16,11 @@ from embedq.app.options import (
     ConsumerOptions,
     Encoder,
     PutOptions,
+    check_after,
+    check_flag,
     check_known,
-    make_draft,
+    check_most,
+    make_drafts,
     wait_s,
 )
 from embedq.broker import bounds
@@ -26,10 +29,12 @@ from embedq.broker.delivery import Delivery
 from embedq.broker.endings import DONE
 from embedq.broker.leases import Lease
 from embedq.broker.purge import Progress, purge_queue
+from embedq.broker.registry import check_start
 from embedq.broker.stats import QueueStats, of_queue
 from embedq.broker.twins import twin
-from embedq.errors import Empty, InvalidOption, LimitExceeded, shown
+from embedq.errors import Empty
 from embedq.message import Draft, Message, Receipt
+from embedq.names import check_group_name
 from embedq.policy import Duration, QueuePolicy, RetryPolicy
 from embedq.workers.spec import make_spec
 
@@ -115,30 +120,8 @@ class Queue(Generic[T]):
     def _drafts(
         self, desk: Desk, state: QueueState, bodies: Iterable[T], options: PutOptions
     ) -> list[Draft]:
-        if isinstance(bodies, str | bytes | Mapping):
-            raise InvalidOption(
-                f"put_many takes an iterable of bodies, not one {type(bodies).__name__}",
-                hint="put_many([body]), or put(body)",
-                argument="bodies",
-            )
-        limits = desk.limits
-        now, window = desk.now_ms(), state.policy.dedup_window_ms
-        drafts: list[Draft] = []
-        size = 0
-        for body in bodies:
-            kind, data = self._encode(body)
-            size += len(data)
-            if len(drafts) >= limits.batch_messages or size > limits.batch_bytes:
-                raise LimitExceeded(
-                    f"queue {self.name!r}: one put_many is at most {limits.batch_messages} "
-                    f"messages and {limits.batch_bytes} bytes",
-                    hint="put them in parts: each put_many is one transaction",
-                )
-            if options or len(data) > limits.body_bytes:
-                drafts.append(make_draft(kind, data, now, window, options))
-            else:
-                drafts.append(Draft(data, kind))
-        return drafts
+        window = state.policy.dedup_window_ms
+        return make_drafts(self._encode, bodies, options, desk.limits, desk.now_ms(), window)
 
     async def aput(
         self, body: T, *, timeout: Duration | None = None, **options: Unpack[PutOptions]
@@ -191,10 +174,12 @@ class Queue(Generic[T]):
         auto_ack: bool = False,
     ) -> list[Delivery[T]]:
         """Take up to `most` messages; wait up to `timeout` for the first. Maybe none come."""
+        check_flag(auto_ack, "auto_ack")
+        seconds = wait_s(timeout)
         desk, state = self._state()
-        _check_most(desk, most)
+        check_most(most, desk.limits)
         members = self._group(desk, state, group)
-        leases = desk.wait_claim(members, most, wait_s(timeout))
+        leases = desk.wait_claim(members, most, seconds)
         if auto_ack:
             desk.settle([(lease, DONE) for lease in leases])
         return self._deliveries(desk, leases, auto_ack=auto_ack)
@@ -221,10 +206,12 @@ class Queue(Generic[T]):
         auto_ack: bool = False,
     ) -> list[Delivery[T]]:
         """Do the same as `get_many`, from a coroutine."""
+        check_flag(auto_ack, "auto_ack")
+        seconds = wait_s(timeout)
         desk, state = await self._astate()
-        _check_most(desk, most)
+        check_most(most, desk.limits)
         members = await self._agroup(desk, state, group)
-        leases = await desk.await_claim(members, most, wait_s(timeout))
+        leases = await desk.await_claim(members, most, seconds)
         if auto_ack:
             await desk.asettle([(lease, DONE) for lease in leases])
         return self._deliveries(desk, leases, auto_ack=auto_ack)
@@ -314,7 +301,9 @@ class Queue(Generic[T]):
 
     def group(self, name: str = "default", *, start: str | None = None) -> Group:
         """Return a group; with `start` ("beginning", "end" or "auto") it is created if need be."""
+        check_group_name(name)
         if start is not None:
+            check_start(start)
             desk, state = self._state()
             desk.group(state, name, start)
         return Group(self, name)
@@ -355,7 +344,8 @@ class Queue(Generic[T]):
     def peek(self, most: int = 10, after: int = 0) -> list[Message]:
         """Return messages in put order without touching them; `after`: the last seq seen."""
         desk, state = self._state()
-        _check_most(desk, most)
+        check_most(most, desk.limits)
+        check_after(after)
         return [
             Message(
                 desk.ids,
@@ -378,6 +368,7 @@ class Queue(Generic[T]):
         """Return the numbers of the queue and its groups."""
         return of_queue(*self._state())
 
+    agroup = twin(group)
     apause = twin(pause)
     aresume = twin(resume)
     apurge = twin(purge)
@@ -387,11 +378,3 @@ class Queue(Generic[T]):
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r} of {self.broker!r}>"
-
-
-def _check_most(desk: Desk, most: int) -> None:
-    if type(most) is not int or not 1 <= most <= desk.limits.batch_messages:
-        raise InvalidOption(
-            f"{shown(most)} messages: it is a whole number from 1 to {desk.limits.batch_messages}",
-            argument="most",
-        )

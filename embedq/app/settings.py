@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, cast
 
+from embedq.broker.redaction import Patterns, Redact
 from embedq.clock import parse_duration
 from embedq.errors import InvalidOption, shown
+from embedq.limits import Limits
 
 Durability = Literal["full", "normal"]
 Role = Literal["auto", "host", "client"]
@@ -30,21 +32,24 @@ class Settings:
 
     `path`: the database file. `durability`: "full" survives power loss, "normal" a killed
     process. `role`: "auto", "host" or "client". `grace`: seconds a drain gives to handlers.
+    `redact`: hides secrets in texts of errors; None hides nothing.
     """
 
     path: str
     durability: Durability
     role: Role
     grace: float
+    redact: Redact | None
     sources: Mapping[str, str]
 
 
 def _path(value: object, what: str) -> str:
     if isinstance(value, bytes):
         raise _refused(what, value, "a path as text", "decode it with os.fsdecode()")
-    if not isinstance(value, str | os.PathLike) or not os.fspath(value):
+    text = os.fspath(value) if isinstance(value, str | os.PathLike) else ""
+    if not text or "\0" in os.fsdecode(text):
         raise _refused(what, value, "a path", 'write Broker("var/app.db")')
-    return os.fsdecode(value)
+    return os.fsdecode(text)
 
 
 def _durability(value: object, what: str) -> str:
@@ -71,6 +76,20 @@ def _grace(value: object, what: str) -> float:
     return parse_duration(cast("float", value), what)
 
 
+def _redact(value: object, what: str) -> Redact | None:
+    if callable(value):
+        return value
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
+        raise _refused(
+            what,
+            value,
+            "a list of regular expressions, or a function",
+            r'write redact = ["password=\S+"]',
+        )
+    return Patterns(texts) if texts else None
+
+
 def _one_of(value: object, what: str, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
         raise _refused(what, value, " or ".join(f'"{each}"' for each in allowed))
@@ -86,11 +105,13 @@ _CHECKS: Final[Mapping[str, Callable[[object, str], object]]] = {
     "durability": _durability,
     "role": _role,
     "grace": _grace,
+    "redact": _redact,
 }
 _DEFAULTS: Final[Mapping[str, object]] = {
     "durability": "full",
     "role": "auto",
     "grace": DEFAULT_GRACE_S,
+    "redact": None,
 }
 
 
@@ -99,6 +120,16 @@ def check(arguments: Mapping[str, object]) -> dict[str, object]:
     return {
         name: _CHECKS[name](value, name) for name, value in arguments.items() if value is not None
     }
+
+
+def check_parts(clock: object, limits: object) -> None:
+    """Check what a broker is made with in tests. Raises InvalidOption."""
+    if clock is not None and not (
+        callable(getattr(clock, "time", None)) and callable(getattr(clock, "monotonic", None))
+    ):
+        raise _refused("clock", clock, "a Clock", "it has the methods time() and monotonic()")
+    if not isinstance(limits, Limits):
+        raise _refused("limits", limits, "Limits", "write Limits(body_bytes=1_000_000)")
 
 
 def resolve(
@@ -140,6 +171,7 @@ def resolve(
         durability=cast("Durability", values["durability"]),
         role=cast("Role", values["role"]),
         grace=cast("float", values["grace"]),
+        redact=cast("Redact | None", values["redact"]),
         sources=sources,
     )
 

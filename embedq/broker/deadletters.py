@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from embedq.broker.letters import Filter, Letters, Rows, Since, check_limit
-from embedq.broker.purge import Progress
+from embedq.broker.purge import Progress, check_progress
 from embedq.broker.state import QueueState
 from embedq.broker.twins import twin
+from embedq.errors import InvalidOption, shown
 from embedq.message import Receipt
 from embedq.storage.ops import Op, PurgeDead, Redrive
 from embedq.storage.rows import DeadRow
@@ -109,6 +110,9 @@ class DeadLetters(Letters):
         is where it was: the same call goes on. Letters that come meanwhile stay. Raises
         UnknownMessage for an id that is no dead letter; then nothing was moved.
         """
+        if not isinstance(by, str):
+            raise InvalidOption(f"by={shown(by)} is not a text", argument="by")
+        check_progress(progress)
         moved: _Receipts = []
 
         def part(rows: Rows) -> int:
@@ -139,6 +143,7 @@ class DeadLetters(Letters):
         progress: Progress | None = None,
     ) -> int:
         """Remove letters: those of `ids`, or all that fit; return how many. See `redrive`."""
+        check_progress(progress)
 
         def part(rows: Rows) -> int:
             task = PurgeDeadChunk(self._queue, rows)

@@ -19,7 +19,7 @@ from embedq.broker.desk import Desk
 from embedq.broker.endings import DONE, RELEASED, Ending, Failed, Rejected
 from embedq.broker.leases import Lease
 from embedq.clock import parse_duration
-from embedq.errors import DeliveryOutcome, InvalidOption, Reject, Retry, StaleLease
+from embedq.errors import DeliveryOutcome, InvalidOption, Reject, Retry, StaleLease, shown
 from embedq.lifecycle import Reason
 from embedq.limits import LIMITS
 from embedq.message import ErrorInfo
@@ -211,7 +211,7 @@ class Delivery(Generic[T]):
         """The attempt failed: again after `delay` (None: as the retry policy says), or dead."""
         self._settle(self._failed(delay, error))
 
-    def reject(self, reason: str = "", error: BaseException | None = None) -> None:
+    def reject(self, reason: str = "", error: BaseException | str | None = None) -> None:
         """Make it a dead letter now, whatever attempts are left."""
         self._settle(_rejected(reason, error))
 
@@ -233,7 +233,7 @@ class Delivery(Generic[T]):
         """Do the same as `nack`, from a coroutine."""
         await self._asettle(self._failed(delay, error))
 
-    async def areject(self, reason: str = "", error: BaseException | None = None) -> None:
+    async def areject(self, reason: str = "", error: BaseException | str | None = None) -> None:
         """Do the same as `reject`, from a coroutine."""
         await self._asettle(_rejected(reason, error))
 
@@ -357,12 +357,22 @@ def _described(error: BaseException | str | None) -> ErrorInfo | None:
         return None
     if isinstance(error, str):
         return ErrorInfo.capped("nack", error)
+    if not isinstance(error, BaseException):
+        raise InvalidOption(
+            f"error={shown(error)} is neither an exception nor a text",
+            hint="pass what was caught, or a sentence",
+            argument="error",
+        )
     return ErrorInfo.from_exception(error)
 
 
-def _rejected(reason: str, error: BaseException | None) -> Rejected:
+def _rejected(reason: str, error: BaseException | str | None) -> Rejected:
     if not isinstance(reason, str):
-        raise InvalidOption(f"reason is a str, not {type(reason).__name__}", argument="reason")
+        raise InvalidOption(
+            f"reason={shown(reason)} is not a text",
+            hint="the exception goes into error=",
+            argument="reason",
+        )
     return Rejected(Reason.REJECTED, reason, _described(error), "consumer")
 
 

@@ -19,6 +19,7 @@ from embedq.errors import InvalidOption, UnknownMessage, shown
 from embedq.ids import MessageIds
 from embedq.lifecycle import Reason
 from embedq.message import AttemptRecord, DeadLetter
+from embedq.names import check_group_name
 from embedq.storage.rows import DeadRow
 
 _PAGE: Final = 200
@@ -99,6 +100,7 @@ class Letters:
     ) -> list[DeadLetter]:
         """Return letters in the order of dying; `after` is the `number` of the last one seen."""
         check_limit(limit)
+        check_number(after)
         found: list[DeadLetter] = []
         for row in self._matching(self._filter(reason, since, group, error), after):
             found.append(self._shown(row))
@@ -108,6 +110,8 @@ class Letters:
 
     def show(self, message_id: str, group: str | None = None) -> DeadLetter:
         """Return one letter, of any group unless named. Raises UnknownMessage."""
+        if group is not None:
+            check_group_name(group)
         return self._shown(self._by_id(message_id, group)[0])
 
     def _filter(
@@ -178,12 +182,20 @@ class Filter:
         group: str | None,
         error: str | None,
     ) -> None:
-        if reason is not None and reason not in list(Reason):
+        if reason is not None and str(reason) not in list(Reason):
             raise InvalidOption(
                 f"reason={shown(reason)} is no reason of dead letters",
                 hint=f"reasons are {', '.join(Reason)}",
                 argument="reason",
             )
+        if error is not None and not isinstance(error, str):
+            raise InvalidOption(
+                f"error={shown(error)} is not a text",
+                hint="give a part of the type or the text of the last error",
+                argument="error",
+            )
+        if group is not None:
+            check_group_name(group)
         self.group = group
         self._reason = reason
         self._since = None if since is None else _moment(since, now_ms)
@@ -224,6 +236,12 @@ def _last_error_has(row: DeadRow, text: str) -> bool:
 
 def _moment(since: Since, now_ms: int) -> int:
     if isinstance(since, datetime):
+        if since.tzinfo is None:
+            raise InvalidOption(
+                f"since={since.isoformat()} has no time zone",
+                hint='use datetime.now(UTC), or how long ago: "2h"',
+                argument="since",
+            )
         return round(since.timestamp() * 1000)
     return now_ms - round(parse_duration(since, "since") * 1000)
 
@@ -231,4 +249,18 @@ def _moment(since: Since, now_ms: int) -> int:
 def check_limit(limit: int) -> None:
     """Raise InvalidOption unless `limit` is 1 or more."""
     if type(limit) is not int or limit < 1:
-        raise InvalidOption(f"limit={shown(limit)} is not 1 or more", argument="limit")
+        raise InvalidOption(
+            f"limit={shown(limit)} is not a whole number of 1 or more",
+            hint="ask again with after= for more",
+            argument="limit",
+        )
+
+
+def check_number(after: int) -> None:
+    """Raise InvalidOption unless `after` is the number of a letter, or 0."""
+    if type(after) is not int or not 0 <= after < 1 << 63:
+        raise InvalidOption(
+            f"after={shown(after)} is not the number of a letter",
+            hint="give letter.number of the last one seen, or 0",
+            argument="after",
+        )

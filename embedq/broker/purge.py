@@ -14,6 +14,7 @@ from embedq.broker.endings import DONE, AllAlone
 from embedq.broker.leases import Lease
 from embedq.broker.moves import Cancels
 from embedq.broker.state import GroupState, QueueState
+from embedq.errors import InvalidOption, shown
 from embedq.storage.ops import Cancel, Op
 
 if TYPE_CHECKING:
@@ -57,11 +58,22 @@ class PurgeChunk(Cancels):
         super().apply()
 
 
+def check_progress(progress: object) -> None:
+    """Raise InvalidOption for what cannot be called: before anything is removed."""
+    if progress is not None and not callable(progress):
+        raise InvalidOption(
+            f"progress={shown(progress)} is not a function",
+            hint="give a function of two numbers: done, and in all",
+            argument="progress",
+        )
+
+
 def purge_queue(desk: Desk, queue: QueueState, progress: Progress | None = None) -> int:
     """Remove all messages that are in a queue now; return how many there were.
 
     Interrupted, it has removed some; called again, it removes the rest.
     """
+    check_progress(progress)
     with desk.writer.lock:
         desk.writer.settle()
         upto, total = queue.last, queue.stored
@@ -85,6 +97,7 @@ def purge_queue(desk: Desk, queue: QueueState, progress: Progress | None = None)
 
 def purge_group(desk: Desk, group: GroupState, progress: Progress | None = None) -> int:
     """Settle everything a group has not settled now, delivered or not; others keep it."""
+    check_progress(progress)
     queue = group.queue
     with desk.writer.lock:
         desk.writer.settle()

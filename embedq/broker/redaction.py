@@ -1,18 +1,55 @@
 """Hiding secrets in texts of errors: before they are stored, and when letters are shown.
 
-Knows: the function an application gave for it, and that it may fail.
+Knows: the function or the patterns an application gave for it, and that they may fail.
 Does not know: what a secret looks like.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
+from typing import Final
 
+from embedq.errors import InvalidOption, shown
 from embedq.message import ErrorInfo
 
 Redact = Callable[[str], str]
+#: What is shown instead of what a pattern matched.
+HIDDEN: Final = "[hidden]"
+
 _log = logging.getLogger("embedq")
+
+
+class Patterns:
+    """Hides what regular expressions match: a function from str to str, made of settings.
+
+    Raises InvalidOption for one that is none.
+    """
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self.texts = tuple(texts)
+        self._compiled = [_compiled(text) for text in texts]
+
+    def __call__(self, text: str) -> str:
+        """Return `text` with "[hidden]" for every match."""
+        for pattern in self._compiled:
+            text = pattern.sub(HIDDEN, text)
+        return text
+
+    def __repr__(self) -> str:
+        return f"Patterns({list(self.texts)})"
+
+
+def _compiled(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise InvalidOption(
+            f"redact={shown(text)} is not a regular expression: {error}",
+            hint="see the module re of Python; in TOML write them in single quotes",
+            argument="redact",
+        ) from error
 
 
 def hider(redact: Redact | None) -> Redact:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 from embedq.broker import changes, moves
 from embedq.broker.state import GroupState, QueueState
-from embedq.errors import GroupNotFound, InvalidOption, QueueNotFound
+from embedq.errors import GroupNotFound, InvalidOption, QueueNotFound, shown
 from embedq.events import Events
 from embedq.limits import Limits
 from embedq.names import check_group_name, check_queue_name
@@ -97,11 +97,7 @@ class Registry:
             if known.name == name:
                 return known
         check_group_name(name)
-        if start not in {"auto", "beginning", "end"}:
-            raise InvalidOption(
-                f"start={start!r}: a group starts at 'beginning', 'end' or 'auto'",
-                argument="start",
-            )
+        check_start(start)
         self.writer.run(changes.NewGroup(self, queue, name, start))
         return self.existing_group(queue, name)
 
@@ -122,6 +118,16 @@ class Registry:
             self.events.emit("paused" if paused else "resumed", queue=queue.name)
 
         self.writer.run(moves.Change([Pause(queue.id, paused)], then))
+
+
+def check_start(start: object) -> None:
+    """Raise InvalidOption unless `start` says where a group may begin."""
+    if start not in ("auto", "beginning", "end"):
+        raise InvalidOption(
+            f"start={shown(start)} is no place where a group can begin",
+            hint='write start="beginning", "end" or "auto"',
+            argument="start",
+        )
 
 
 def _changes(old: QueuePolicy, new: QueuePolicy) -> str:

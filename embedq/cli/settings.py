@@ -43,6 +43,7 @@ def config(asked: Asked) -> None:
 
 def _settings(asked: Asked) -> list[tuple[str, object, str]]:
     from embedq.app.settings import resolve  # noqa: PLC0415  # not for --help
+    from embedq.broker.redaction import Patterns  # noqa: PLC0415  # as above
 
     try:
         found = access.settings_of(asked)
@@ -59,6 +60,8 @@ def _settings(asked: Asked) -> list[tuple[str, object, str]]:
         (name, getattr(found, name), found.sources[name])
         for name in ("durability", "role", "grace")
     ]
+    hides = list(found.redact.texts) if isinstance(found.redact, Patterns) else None
+    rows.append(("redact", hides, found.sources["redact"]))
     variables = [name for name in os.environ if name.startswith("EMBEDQ_")]
     unknown = sorted(set(variables) - _KNOWN)
     rows += [(name, os.environ[name], "environment, unknown: no effect") for name in unknown]
@@ -70,6 +73,7 @@ _KNOWN = {
     "EMBEDQ_DURABILITY",
     "EMBEDQ_ROLE",
     "EMBEDQ_GRACE",
+    "EMBEDQ_REDACT",
     "EMBEDQ_DEBUG",
 }
 

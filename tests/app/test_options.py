@@ -50,7 +50,7 @@ def test_other_options_of_a_put() -> None:
     [
         ({"delay": "soon"}, "delay='soon'"),
         ({"delay": -1}, "delay=-1"),
-        ({"delay": "400d"}, "available_at_ms"),
+        ({"delay": "400d"}, "delay='400d' is farther away"),
         ({"delay": 1, "at": 1}, "both given"),
         ({"at": datetime(2026, 1, 1)}, "no time zone"),  # noqa: DTZ001
         ({"at": "tomorrow"}, "at='tomorrow'"),
