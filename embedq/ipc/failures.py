@@ -1,0 +1,68 @@
+"""Errors on their way between processes: a host's error becomes the same error at its client.
+
+Knows: every error by its stable code.
+Does not know: what failed, sockets.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from embedq.errors import EmbedqError, StorageError
+from embedq.ipc.frames import Failed
+
+
+class HostGone(StorageError):
+    """The host ended before it answered, and the call may or may not have been done."""
+
+    code = "host_gone"
+    retryable = True
+    hint = "look whether it was done before you repeat it"
+
+
+class NoHost(StorageError):
+    """No process hosts the file, and this one must not."""
+
+    code = "no_host"
+    retryable = True
+    hint = 'start the application that hosts it, or open the broker with role="auto"'
+
+
+def failed(n: int, error: BaseException) -> Failed:
+    """Return the answer that tells a client about an error."""
+    if isinstance(error, EmbedqError):
+        return Failed(n, error.code, error.message, error.hint, _plain(error.details))
+    text = f"the host failed: {type(error).__name__}: {error}"
+    return Failed(n, EmbedqError.code, text[:2_000], "the log of the host's process says more")
+
+
+def raised(answer: Failed) -> EmbedqError:
+    """Return the error that an answer tells about: of the same class where it is known here."""
+    kind = _by_code().get(answer.code, EmbedqError)
+    return kind(answer.message, hint=answer.hint, **answer.details)
+
+
+def _plain(details: dict[str, object]) -> dict[str, Any]:
+    """Return the details that can travel."""
+    kept = {}
+    for name, value in details.items():
+        try:
+            kept[name] = msgspec.to_builtins(value)
+        except TypeError:
+            kept[name] = str(value)
+    return kept
+
+
+@cache
+def _by_code() -> dict[str, type[EmbedqError]]:
+    found: dict[str, type[EmbedqError]] = {}
+    kinds: list[type[EmbedqError]] = [EmbedqError]
+    while kinds:
+        kind = kinds.pop()
+        if "code" in vars(kind):
+            found.setdefault(kind.code, kind)
+        kinds += kind.__subclasses__()
+    return found

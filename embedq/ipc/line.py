@@ -1,0 +1,83 @@
+"""One socket from a client to one host, and whether the host is still there.
+
+Knows: ZeroMQ's options, its heartbeat and its monitor.
+Does not know: frames, sessions, what comes after the end of a host.
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from typing import Final, Self
+
+import zmq
+
+#: Messages up to this size are copied into the socket, larger ones are lent to it.
+_COPIED_BYTES: Final = 64 << 10
+_HEARTBEAT_MS: Final = 1_000
+_DEAD_MS: Final = 3_000
+_LINGER_MS: Final = 500
+#: Whatever happens to the one connection there is, it is over: a new one is a new Line.
+_GONE: Final = (
+    zmq.EVENT_DISCONNECTED
+    | zmq.EVENT_CLOSED
+    | zmq.EVENT_CONNECT_RETRIED
+    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+)
+
+
+class Line:
+    """One socket to one host, and whether the host is still there."""
+
+    def __init__(self, address: str, max_bytes: int, wake: socket.socket) -> None:
+        self.is_gone = False
+        self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
+        line: zmq.Socket[bytes] = self._socket
+        line.setsockopt(zmq.LINGER, _LINGER_MS)
+        line.setsockopt(zmq.IDENTITY, secrets.token_bytes(16))
+        line.setsockopt(zmq.MAXMSGSIZE, max_bytes)
+        line.setsockopt(zmq.RECONNECT_IVL, -1)
+        line.setsockopt(zmq.HEARTBEAT_IVL, _HEARTBEAT_MS)
+        line.setsockopt(zmq.HEARTBEAT_TIMEOUT, _DEAD_MS)
+        self._monitor = line.get_monitor_socket(_GONE)
+        self._poller = zmq.Poller()
+        for each in (line, self._monitor, wake):
+            self._poller.register(each, zmq.POLLIN)
+        line.connect(address)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.disable_monitor()
+        self._socket.close()
+
+    @property
+    def can_send(self) -> bool:
+        """Whether the socket takes more."""
+        return bool(_events(self._socket) & zmq.POLLOUT)
+
+    def send(self, data: bytes) -> None:
+        """Send one message. Never waits long: ask `can_send` first."""
+        self._socket.send(data, 0, len(data) < _COPIED_BYTES)
+
+    def poll(self, seconds: float | None, *, to_send: bool = False) -> None:
+        """Wait for a message, for the end of the host, or to be woken; or until it can send."""
+        self._poller.modify(self._socket, zmq.POLLIN | zmq.POLLOUT if to_send else zmq.POLLIN)
+        self._poller.poll(None if seconds is None else max(1, round(seconds * 1000)))
+        if _events(self._monitor) & zmq.POLLIN:
+            self.is_gone = True
+
+    def received(self) -> list[bytes]:
+        """Return the messages that have come."""
+        found: list[bytes] = []
+        while _events(self._socket) & zmq.POLLIN:
+            found.append(self._socket.recv(zmq.NOBLOCK))
+        return found
+
+
+def _events(of: zmq.Socket[bytes]) -> int:
+    events = of.getsockopt(zmq.EVENTS)
+    assert isinstance(events, int)  # noqa: S101 - it is, for this option
+    return events

@@ -1,0 +1,371 @@
+"""A client's connection to the host: one thread, one socket, requests that outlive a host.
+
+Knows: when a host is there, when it is gone, what is sent again to the next one.
+Does not know: what requests mean (remote.py), who becomes the next host.
+
+Everything that waits goes out in one message; whoever asks is woken by the answer alone. The
+thread needs the GIL only to pass messages on: that the process lives is told by libzmq's own
+threads.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import socket
+import threading
+from _thread import allocate_lock
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from embedq.clock import Clock, SystemClock
+from embedq.errors import EmbedqError, ForkedBroker, StoreClosed
+from embedq.ipc import frames
+from embedq.ipc.failures import HostGone, NoHost, raised
+from embedq.ipc.frames import VERSIONS, Answer, Hello, Request
+from embedq.ipc.ledger import Answered, Asked, Ledger, OnProgress
+from embedq.storage.fork import on_fork
+
+if TYPE_CHECKING:
+    from embedq.ipc.line import Line
+
+_log = logging.getLogger("embedq.ipc")
+
+#: Bytes of bodies that go into one message of the wire, as far as there is more than one.
+_MESSAGE_BYTES: Final = 1 << 20
+_MESSAGE_FRAMES: Final = 1_000
+_WELCOME_S: Final = 2.0
+_LOOK_AGAIN_S: Final = 0.05
+
+
+class Endpoint(NamedTuple):
+    """Where a host is: its epoch tells it from the one before."""
+
+    address: str
+    epoch: int
+    pid: int | None = None
+
+
+class Link:
+    """One session with whoever is the host. Safe to use from any thread.
+
+    `find`: where the host is, None if there is none now. `hello`: what to say beside the session
+    and the versions. `patience_s`: how long requests wait for a host before they fail with
+    NoHost; None: for ever. `on_welcome(welcome)`, `on_told(answer)` (Told, Lost, Leaving) and
+    `on_lost()` run on the thread of the link, and must not wait.
+    """
+
+    def __init__(
+        self,
+        find: Callable[[], Endpoint | None],
+        hello: Callable[[], Hello],
+        *,
+        patience_s: float | None = 5.0,
+        max_bytes: int = 64 << 20,
+        clock: Clock | None = None,
+        on_welcome: Callable[[frames.Welcome], object] = lambda _: None,
+        on_told: Callable[[Answer], object] = lambda _: None,
+        on_lost: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._find = find
+        self._hello = hello
+        self._patience_s = patience_s
+        self._max_bytes = max_bytes
+        self._monotonic = (clock or SystemClock()).monotonic
+        self._on_welcome = on_welcome
+        self._on_told = on_told
+        self._on_lost = on_lost
+        self._lock = allocate_lock()
+        self._ledger = Ledger()
+        self._outbox: deque[Request] = deque()
+        self._signalled = False
+        self._ending = False
+        self._refused: Exception | None = None
+        self._pid = os.getpid()
+        self._ours, self._theirs = socket.socketpair()
+        for end in (self._ours, self._theirs):
+            end.setblocking(False)
+        self.welcome: frames.Welcome | None = None
+        self._welcomed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="embedq-link", daemon=True)
+        on_fork(self)
+
+    # ------------------------------------------------------------------------ asking
+
+    def start(self, timeout: float | None = None) -> frames.Welcome:
+        """Connect and return the host's welcome. Raises NoHost, or why the host refused."""
+        self._thread.start()
+        self._welcomed.wait(timeout)
+        if self._refused is not None:
+            raise self._refused
+        if self.welcome is None:
+            raise NoHost("no host has answered in time")
+        return self.welcome
+
+    def ask(
+        self,
+        make: Callable[[int, int], Request],
+        *,
+        repeat: bool = True,
+        **on: Any,  # noqa: ANN401
+    ) -> Answer:
+        """Send a request and wait for its answer; see `send`. Raises what the host raised."""
+        gate = allocate_lock()
+        gate.acquire()
+        asked = self.send(make, lambda _: gate.release(), repeat=repeat, **on)
+        gate.acquire()
+        return answer_of(asked)
+
+    def send(
+        self,
+        make: Callable[[int, int], Request],
+        answered: Answered,
+        *,
+        repeat: bool = True,
+        progress: OnProgress | None = None,
+    ) -> Asked:
+        """Send what `make(n, seen)` returns; `answered(asked)` is called on the link's thread.
+
+        `repeat`: it may be sent to the next host, too, if this one ends before it answers.
+        """
+        with self._lock:
+            self._check()
+            ledger = self._ledger
+            n = ledger.number()
+            asked = Asked(n, make(n, ledger.seen), answered, repeat=repeat, progress=progress)
+            ledger.enter(asked)
+            self._outbox.append(asked.frame)
+        self._signal()
+        return asked
+
+    def tell(self, frame: Request) -> None:
+        """Send something that has no answer. What is lost with a host is not repeated."""
+        with self._lock:
+            self._check()
+            self._outbox.append(frame)
+        self._signal()
+
+    def _check(self) -> None:
+        if os.getpid() != self._pid:
+            raise ForkedBroker("this connection belongs to the parent process")
+        if self._ending:
+            raise self._refused or StoreClosed("the connection to the host is closed")
+
+    def _signal(self) -> None:
+        if not self._signalled:
+            self._signalled = True
+            with suppress(BlockingIOError):  # then it has enough to read
+                self._ours.send(b"\0")
+
+    # ------------------------------------------------------------------- the thread
+
+    def _run(self) -> None:
+        # 30 ms to import: only who connects pays for it, and not on the caller's thread.
+        from embedq.ipc.line import Line  # noqa: PLC0415
+
+        served_at = self._monotonic()
+        try:
+            while not self._ending:
+                endpoint = self._find_one()
+                if endpoint is not None:
+                    with Line(endpoint.address, self._max_bytes, self._theirs) as line:
+                        if self._greet(line):
+                            self._serve(line)
+                            served_at = self._monotonic()
+                self._lose_patience(served_at)
+        except Exception as error:  # noqa: BLE001 - whoever waits must learn of it
+            _log.exception("the connection to the host failed")
+            self._refused = error
+        finally:
+            self._end()
+
+    def _find_one(self) -> Endpoint | None:
+        try:
+            return self._find()
+        except (OSError, EmbedqError):
+            _log.debug("looking for the host failed", exc_info=True)
+            return None
+
+    def _lose_patience(self, served_at: float) -> None:
+        """Wait a moment before the next look for a host; after too many of them give up."""
+        if self._ending:
+            return
+        patience = self._patience_s
+        if patience is not None and self._monotonic() - served_at > patience:
+            self._fail_all(NoHost("no process hosts the file"))
+        select.select([self._theirs], [], [], _LOOK_AGAIN_S)
+        self._clear()
+
+    def _clear(self) -> None:
+        self._signalled = False
+        with suppress(BlockingIOError):
+            self._theirs.recv(4096)
+
+    def _greet(self, line: Line) -> bool:
+        """Say hello and wait for the welcome; False: nobody serves there."""
+        line.send(frames.encode([self._hello()]))
+        until = self._monotonic() + _WELCOME_S
+        while not self._ending and not line.is_gone:
+            left = until - self._monotonic()
+            if left <= 0:
+                return False
+            line.poll(min(left, 0.1))
+            for data in line.received():
+                first, *rest = frames.decode_answers(data)
+                if isinstance(first, frames.Refused):
+                    self._refuse(first)
+                    return False
+                if isinstance(first, frames.Welcome):
+                    self._begin(first)
+                    for answer in rest:
+                        self._take(answer)
+                    return True
+        return False
+
+    def _refuse(self, answer: frames.Refused) -> None:
+        hint = f"this process speaks {VERSIONS}, the host {answer.versions}"
+        self._refused = raised(
+            frames.Failed(0, answer.code, answer.message, hint if answer.versions else None)
+        )
+        self._ending = True
+
+    def _begin(self, welcome: frames.Welcome) -> None:
+        self.welcome = welcome
+        self._on_welcome(welcome)
+        with self._lock:
+            # What was told to nobody is not in the ledger: it went with the last host.
+            self._outbox.clear()
+            self._outbox.extend(asked.frame for asked in self._ledger.again())
+        self._welcomed.set()
+
+    def _serve(self, line: Line) -> None:
+        """Pass messages to and fro until the host is gone."""
+        self._flush(line)
+        while not self._ending and not line.is_gone:
+            line.poll(None, to_send=bool(self._outbox))
+            if self._signalled:
+                self._clear()
+            for data in line.received():
+                for answer in frames.decode_answers(data):
+                    self._take(answer)
+            self._flush(line)
+        if self._ending:
+            self._say_goodbye(line)
+        else:
+            self._lost()
+
+    def _flush(self, line: Line) -> None:
+        while line.can_send and self._outbox:
+            line.send(frames.encode(self._next_message()))
+
+    def _next_message(self) -> Sequence[Request]:
+        message: list[Request] = []
+        size = 0
+        with self._lock:
+            while self._outbox and len(message) < _MESSAGE_FRAMES and size < _MESSAGE_BYTES:
+                frame = self._outbox.popleft()
+                message.append(frame)
+                size += _size_of(frame)
+                asked = self._ledger.get(getattr(frame, "n", 0))
+                if asked is not None:
+                    asked.sent = True
+        return message
+
+    def _take(self, answer: Answer) -> None:
+        n = getattr(answer, "n", None)
+        if n is None:
+            self._on_told(answer)
+            return
+        if isinstance(answer, frames.Progress):
+            asked = self._ledger.get(n)
+            if asked is not None and asked.progress is not None:
+                asked.progress(answer.done, answer.total)
+            return
+        with self._lock:
+            asked = self._ledger.settle(n)
+        if asked is not None:
+            asked.answer = answer
+            asked.answered(asked)
+
+    def _lost(self) -> None:
+        self.welcome = None
+        self._on_lost()
+        with self._lock:
+            self._outbox.clear()
+            unknown = self._ledger.lost()
+        for asked in unknown:
+            asked.error = HostGone(f"the host ended before it answered {asked!r}")
+            asked.answered(asked)
+
+    def _fail_all(self, error: Exception) -> None:
+        with self._lock:
+            self._outbox.clear()
+            left = self._ledger.drain()
+        for asked in left:
+            asked.error = error
+            asked.answered(asked)
+
+    # -------------------------------------------------------------------------- end
+
+    def close(self, timeout: float = 2.0) -> None:
+        """Leave in order: what is on its way out is sent, then the host is told. Not from a fork.
+
+        Requests that wait get StoreClosed.
+        """
+        if os.getpid() != self._pid or self._ending:
+            return
+        self._ending = True
+        self._signal()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(timeout)
+
+    def _say_goodbye(self, line: Line) -> None:
+        self._flush(line)
+        with self._lock:
+            n = self._ledger.number()
+        line.send(frames.encode([frames.Bye(n)]))
+        until = self._monotonic() + 1.0
+        while not line.is_gone and self._monotonic() < until:
+            line.poll(0.1)
+            for data in line.received():
+                for answer in frames.decode_answers(data):
+                    if getattr(answer, "n", None) == n:
+                        return
+                    self._take(answer)
+            self._flush(line)
+
+    def _end(self) -> None:
+        self._ending = True
+        self.welcome = None
+        self._fail_all(self._refused or StoreClosed("the connection to the host was closed"))
+        self._welcomed.set()
+        self._ours.close()
+        self._theirs.close()
+
+    def forked_in_child(self) -> None:
+        """Refuse everything in a child made by fork."""
+        self._lock = allocate_lock()
+        self._ending = True
+        self._refused = ForkedBroker("this connection belongs to the parent process")
+
+
+def answer_of(asked: Asked) -> Answer:
+    """Return the answer to a request. Raises what it failed with."""
+    if asked.error is not None:
+        raise asked.error
+    answer = asked.answer
+    assert answer is not None  # noqa: S101 - one of the two is set
+    if isinstance(answer, frames.Failed):
+        raise raised(answer)
+    return answer
+
+
+def _size_of(frame: Request) -> int:
+    if isinstance(frame, frames.Put):
+        return sum(map(len, frame.bodies))
+    if isinstance(frame, frames.PutRows):
+        return sum(len(row.body) for row in frame.rows)
+    return 64
