@@ -1,7 +1,7 @@
 """Renders the lifecycle, errors, limits, events and command line pages from the modules.
 
-Knows: the tables in embedq/lifecycle.py, errors.py, limits.py, events.py and cli/exits.py, their
-comments, and the help of every command.
+Knows: the tables in embedq/lifecycle.py, errors.py, limits.py, catalogue.py and cli/exits.py,
+their comments, and the help of every command.
 Does not know: any other page; `--check` writes nothing and fails when a page is stale.
 """
 
@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT))
 
 import click  # noqa: E402
 
-from embedq import errors, events, lifecycle, limits  # noqa: E402
+from embedq import catalogue, errors, lifecycle, limits  # noqa: E402
 from embedq.cli import exits, program  # noqa: E402
 
 FIX: Final = "python3 tools/gendocs.py"
@@ -185,11 +185,11 @@ def render_events() -> str:
             ", ".join(f"`{field}`" for field in spec.fields),
             spec.note,
         )
-        for name, spec in events.CATALOGUE.items()
+        for name, spec in catalogue.CATALOGUE.items()
     ]
     return _page(
         "Events",
-        "embedq/events.py",
+        "embedq/catalogue.py",
         "`broker.on(name, listener)` calls `listener(notice)` after the fact, on a thread of its "
         "own: `notice.name`, `notice.at` (seconds since 1970), `notice.fields`, `notice.text` "
         "(one sentence). The logger `embedq` gets the same sentence at the level below, with "

@@ -87,7 +87,7 @@ def _redact(value: object, what: str) -> Redact | None:
             "a list of regular expressions, or a function",
             r'write redact = ["password=\S+"]',
         )
-    return Patterns(texts) if texts else None
+    return Patterns(texts, what) if texts else None
 
 
 def _one_of(value: object, what: str, allowed: tuple[str, ...]) -> str:

@@ -55,7 +55,8 @@ class ById(Task):
                 return self._ack_waiting(now)
             case Rejected(reason, detail, error, by, outcome):
                 text = redaction.stored(error, self._engine.redact)
-                words = shortened(detail), shortened(by)
+                hide = redaction.hider(self._engine.redact)
+                words = shortened(hide(detail)), shortened(by)
                 self._bury = Bury(group.id, seq, now, reason, *words, outcome, text)
                 return (self._bury,)
             case _:

@@ -27,9 +27,10 @@ class Patterns:
     Raises InvalidOption for one that is none.
     """
 
-    def __init__(self, texts: Sequence[str]) -> None:
+    def __init__(self, texts: Sequence[str], what: str = "redact") -> None:
+        """Compile them; `what` names the setting in errors."""
         self.texts = tuple(texts)
-        self._compiled = [_compiled(text) for text in texts]
+        self._compiled = [_compiled(text, what) for text in texts]
 
     def __call__(self, text: str) -> str:
         """Return `text` with "[hidden]" for every match."""
@@ -41,14 +42,14 @@ class Patterns:
         return f"Patterns({list(self.texts)})"
 
 
-def _compiled(text: str) -> re.Pattern[str]:
+def _compiled(text: str, what: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except (re.error, OverflowError, RecursionError) as error:
         raise InvalidOption(
-            f"redact={shown(text)} is not a regular expression: {error}",
+            f"{what}={shown(text)} is not a regular expression: {error}",
             hint="see the module re of Python; in TOML write them in single quotes",
-            argument="redact",
+            argument=what,
         ) from error
 
 

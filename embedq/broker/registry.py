@@ -6,9 +6,10 @@ Does not know: messages, leases, when something is durable.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from embedq.broker import changes, moves
+from embedq.broker.redaction import Redact, hider
 from embedq.broker.state import GroupState, QueueState
 from embedq.errors import GroupNotFound, InvalidOption, QueueNotFound, shown
 from embedq.events import Events
@@ -31,8 +32,17 @@ class Registry:
     def __init__(self) -> None:
         self.queues: dict[str, QueueState] = {}
         self.events = Events()
-        #: Hides secrets in texts of errors before they are stored, and in what is shown.
-        self.redact: Callable[[str], str] | None = None
+        self._redact: Redact | None = None
+
+    @property
+    def redact(self) -> Redact | None:
+        """Hides secrets in texts of errors before they are stored or told, and when shown."""
+        return self._redact
+
+    @redact.setter
+    def redact(self, redact: Redact | None) -> None:
+        self._redact = redact
+        self.events.hide = None if redact is None else hider(redact)
 
     def _read_catalogue(self) -> None:
         queues, groups = self.store.catalogue()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from embedq.broker.intake import shortened
 from embedq.broker.leases import Lease
+from embedq.broker.redaction import hider
 from embedq.broker.state import GroupState
 from embedq.broker.telling import name_of, tell
 from embedq.lifecycle import Outcome, Reason
@@ -199,7 +200,7 @@ class Rejections(Settle):
         super().__init__(engine, group, leases)
         self._reason = reason
         # Written by handlers and clients: any text may come, of any size.
-        self._detail = shortened(detail)
+        self._detail = shortened(hider(engine.redact)(detail))
         self._moved_by = shortened(moved_by)
         self.outcome = Outcome.FAILED
         self.cause: bytes | None = None

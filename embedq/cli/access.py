@@ -86,6 +86,7 @@ def host(asked: Asked, *, create: bool = False, clock: Clock | None = None) -> I
     settings = settings_of(asked)
     path = settings.path if create else path_of(asked)
     with _opened(path, settings, clock or SystemClock()) as desk:
+        desk.redact = settings.redact
         _settle_the_past(desk, asked)
         yield desk
 

@@ -32,6 +32,7 @@ from embedq.payload import content_type
 
 if TYPE_CHECKING:
     from embedq.broker.letters import Letters
+    from embedq.broker.redaction import Redact
     from embedq.message import AttemptRecord, DeadLetter
     from embedq.storage.onlooker import Onlooker
     from embedq.storage.rows import GroupRow
@@ -69,12 +70,13 @@ class _Rack(NamedTuple):
     groups: list[GroupRow]
 
 
-def _letters(onlooker: Onlooker, queue: str) -> Letters:
+def _letters(onlooker: Onlooker, queue: str, redact: Redact | None) -> Letters:
     from embedq.broker.letters import Letters  # noqa: PLC0415  # not for --help
 
     row = find_queue(onlooker, queue)
     groups = [group for group in onlooker.catalogue()[1] if group.queue == row.id]
-    return Letters(_Rack(row.id, row.name, groups), onlooker, onlooker.ids, onlooker.now_ms)
+    rack = _Rack(row.id, row.name, groups)
+    return Letters(rack, onlooker, onlooker.ids, onlooker.now_ms, lambda: redact)
 
 
 @click.command("list")
@@ -93,10 +95,11 @@ def list_letters(
     onlooker = access.look(asked)
     names = [queue] if queue is not None else [row.name for row in onlooker.catalogue()[0]]
     wanted = _wanted(filters)
+    redact = access.settings_of(asked).redact
     found: list[DeadLetter] = []
     for name in names:
         if len(found) < limit:
-            letters = _letters(onlooker, name)
+            letters = _letters(onlooker, name, redact)
             found += letters.list(limit=limit - len(found), after=after, **wanted)
     if asked.json:
         told = [_json_letter(letter, whole=False) for letter in found]
@@ -138,8 +141,12 @@ def _last_words(letter: DeadLetter) -> str:
 @asks
 @pass_asked
 def show(asked: Asked, queue: str, id: str, group: str | None, *, raw: bool) -> None:
-    """Show the dead letter ID of QUEUE: why, its headers, every attempt, its body."""
-    letter = _letters(access.look(asked), queue).show(id, group)
+    """Show the dead letter ID of QUEUE: why, its headers, every attempt, its body.
+
+    The setting `redact` hides secrets in texts and headers here, too; bodies are not changed.
+    """
+    redact = access.settings_of(asked).redact
+    letter = _letters(access.look(asked), queue, redact).show(id, group)
     if raw:
         output.raw(letter.body)
     elif asked.json:

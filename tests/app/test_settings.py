@@ -47,6 +47,19 @@ def test_without_any_source_there_are_defaults_but_no_path(tmp_path: Path) -> No
     assert "EMBEDQ_PATH" in str(caught.value)
 
 
+def test_patterns_come_from_everywhere(folder: Path, tmp_path: Path) -> None:
+    assert resolve({}, {}, folder).redact is None
+    (tmp_path / "pyproject.toml").write_text(PROJECT + "redact = ['a+', 'b']\n")
+    hide = resolve({}, {}, folder).redact
+    assert hide is not None
+    assert hide("xaab") == "x[hidden][hidden]"
+    hide = resolve({}, {"EMBEDQ_REDACT": "x"}, folder).redact
+    assert hide is not None
+    assert hide("xaab") == "[hidden]aab"
+    given = check({"redact": str.upper})
+    assert resolve(given, {"EMBEDQ_REDACT": "x"}, folder).redact is str.upper
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -70,6 +83,9 @@ def test_a_wrong_variable_and_a_wrong_table_are_named(folder: Path, tmp_path: Pa
     project = tmp_path / "pyproject.toml"
     project.write_text("[tool.embedq]\ndurabilty = 'full'\n")
     with pytest.raises(InvalidOption, match="unknown setting 'durabilty'"):
+        resolve({"path": "x"}, {}, folder)
+    project.write_text('[tool.embedq]\nredact = ["("]\n')
+    with pytest.raises(InvalidOption, match=r"redact in \[tool.embedq\]='\('"):
         resolve({"path": "x"}, {}, folder)
     project.write_text("[tool.embedq]\nrole = 3\n")
     with pytest.raises(InvalidOption, match=r"role in \[tool.embedq\]=3"):

@@ -28,7 +28,7 @@ NEVER_CALLED = {"__import__", "eval", "exec"}
 # The pure part of the domain: a value, a rule or a table, the same every time it is asked.
 PURE = {"errors", "lifecycle", "limits", "message", "names", "payload", "policy"}
 IMPURE = {"asyncio", "logging", "os", "socket", "ssl", "subprocess", "threading", "time"}
-DOMAIN = PURE | {"clock", "events", "ids"}
+DOMAIN = PURE | {"catalogue", "clock", "events", "ids"}
 
 
 def imports(tree: ast.AST) -> Iterator[str]:

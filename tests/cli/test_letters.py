@@ -94,3 +94,34 @@ def test_letters_are_looked_at_beside_a_host(buried):
         assert len(ids(buried, "q")) == 3
         assert buried.ok("dead", "show", "q", ids(buried)[0])
         assert buried.error("dead", "redrive", "q", "--all")[0] == 3
+
+
+def test_secrets_are_hidden_by_the_patterns_of_the_project(embedq, monkeypatch, tmp_path):
+    embedq.bury("q", b"x", text="password=s3cret")
+    (letter,) = ids(embedq)
+    shows = [
+        ("dead", "list"),
+        ("dead", "show", "q", letter),
+        ("dead", "show", "q", letter, "--json"),
+    ]
+    assert all("s3cret" in embedq.ok(*show) for show in shows)
+    project = tmp_path / "pyproject.toml"
+    project.write_text("[tool.embedq]\nredact = ['password=\\S+']\n")
+    for show in shows:
+        assert "s3cret" not in embedq.ok(*show)
+        assert "[hidden]" in embedq.ok(*show)
+    assert embedq.json("config")["settings"]["redact"] == {
+        "value": ["password=\\S+"],
+        "source": str(project),
+    }
+    assert "password=" in embedq.ok("config")
+    monkeypatch.setenv("EMBEDQ_REDACT", "broke")
+    assert "s3cret" in embedq.ok("dead", "show", "q", letter)
+
+
+def test_a_pattern_that_is_none_is_named_with_its_source(embedq, monkeypatch, tmp_path):
+    embedq.bury("q", b"x")
+    (tmp_path / "pyproject.toml").write_text('[tool.embedq]\nredact = ["("]\n')
+    code, error = embedq.error("dead", "list")
+    assert (code, error["code"]) == (2, "invalid_option")
+    assert "redact in [tool.embedq]='('" in error["message"]

@@ -18,8 +18,8 @@ import pytest
 
 from embedq import Broker, errors
 from embedq.app.settings import DEFAULT_GRACE_S, PREFIX
+from embedq.catalogue import CATALOGUE
 from embedq.clock import parse_duration
-from embedq.events import CATALOGUE
 from embedq.limits import LIMITS, MIB
 from embedq.storage import placement
 from embedq.storage.space import DiskSpace

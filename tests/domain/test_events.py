@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from embedq import InvalidOption
+from embedq.catalogue import CATALOGUE, COUNTED
 from embedq.clock import VirtualClock
-from embedq.events import BACKLOG, CATALOGUE, COUNTED, Events, Notice
+from embedq.events import BACKLOG, Events, Notice
 
 ROOT = Path(__file__).resolve().parents[2]
 

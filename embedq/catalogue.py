@@ -1,0 +1,186 @@
+"""The catalogue of events: every event with its level, its fields, its text and its meaning.
+
+Knows: names, levels and fields, which are an API, and which fields hold the words of others.
+Does not know: when an event happens, who hears of it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+#: Level of events that happen for every message: they are counted and never passed on.
+COUNTED: Final = 0
+DEBUG, INFO, WARNING, ERROR = logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR
+
+_LEVEL_NAMES: Final = {COUNTED: "counted", DEBUG: "debug", INFO: "info"} | {
+    WARNING: "warning",
+    ERROR: "error",
+}
+
+
+class EventSpec(NamedTuple):
+    """One row of the catalogue. `text` is filled in with the fields; `note` is for the docs."""
+
+    level: int
+    fields: tuple[str, ...]
+    text: str
+    note: str
+
+    @property
+    def level_name(self) -> str:
+        """The level as it is written: counted, debug, info, warning, error."""
+        return _LEVEL_NAMES[self.level]
+
+
+def _spec(level: int, fields: str, text: str, note: str) -> EventSpec:
+    return EventSpec(level, tuple(fields.split()), text, note)
+
+
+_MESSAGE: Final = "queue {queue!r}, group {group!r}: message {id}"
+
+#: Names, levels and fields are an API: nothing is renamed, fields are only added.
+CATALOGUE: Final[Mapping[str, EventSpec]] = {
+    # --- every message
+    "put": _spec(COUNTED, "queue", "", "messages were stored"),
+    "delivered": _spec(COUNTED, "queue group", "", "deliveries were handed to consumers"),
+    "acked": _spec(COUNTED, "queue group", "", "deliveries were settled as done"),
+    # --- what becomes of a delivery
+    "retried": _spec(
+        *(DEBUG, "queue group id seq attempt delay_s error"),
+        _MESSAGE + " failed attempt {attempt} ({error}); again in {delay_s} s",
+        "an attempt failed and another will follow",
+    ),
+    "lease_expired": _spec(
+        *(WARNING, "queue group id seq attempt"),
+        _MESSAGE + " had no answer to attempt {attempt} before its lease ended",
+        "nobody answered in time; the message is delivered again, or dead",
+    ),
+    "released": _spec(
+        *(DEBUG, "queue group count"),
+        "queue {queue!r}, group {group!r}: {count} deliveries were given back",
+        "deliveries were given back without costing an attempt",
+    ),
+    "crashed_delivery": _spec(
+        *(WARNING, "queue group id seq attempt crashes cause"),
+        _MESSAGE + " was being delivered (attempt {attempt}) when its host ended: {cause}",
+        "found after a restart: its attempt counts",
+    ),
+    "suspect": _spec(
+        *(WARNING, "queue group id seq crashes"),
+        _MESSAGE + " may have ended its host {crashes} times and runs alone",
+        "messages that were running at a crash are retried one at a time",
+    ),
+    "dead": _spec(
+        *(WARNING, "queue group id seq reason detail"),
+        _MESSAGE + " is dead: {reason} ({detail})",
+        "a message became a dead letter",
+    ),
+    "expired": _spec(
+        *(DEBUG, "queue group id seq"),
+        _MESSAGE + " has expired",
+        "its time to live ended first; `dead` tells about it, too",
+    ),
+    "corrupt": _spec(
+        *(ERROR, "queue group id seq"),
+        _MESSAGE + " does not match its checksum",
+        "a stored body is damaged; `dead` tells about it, too",
+    ),
+    "redriven": _spec(
+        *(INFO, "queue count by"),
+        "queue {queue!r}: {count} dead letters were put again by {by}",
+        "dead letters became new messages",
+    ),
+    "dropped": _spec(
+        *(INFO, "queue count"),
+        "queue {queue!r} is full: its {count} oldest messages were dropped",
+        "puts into a full queue pushed messages out (when_full is drop_oldest)",
+    ),
+    "purged": _spec(
+        *(INFO, "queue group what count"),
+        "queue {queue!r}: {count} {what} were purged",
+        "an operator removed messages or dead letters; `group` is None for all groups",
+    ),
+    # --- consumers
+    "consumer_registered": _spec(
+        *(INFO, "queue group consumer concurrency kind"),
+        "queue {queue!r}, group {group!r}: {consumer} consumes ({kind}, {concurrency} slots)",
+        "a consumer has started",
+    ),
+    "consumer_error": _spec(
+        *(ERROR, "queue group consumer error"),
+        "queue {queue!r}, group {group!r}: {consumer} cannot go on: {error}",
+        "something beside the handler failed: the slot tries again",
+    ),
+    "handler_failed": _spec(
+        *(INFO, "queue group consumer id seq attempt error"),
+        _MESSAGE + ": {consumer} failed attempt {attempt}: {error}",
+        "a handler raised; `retried` or `dead` says what follows",
+    ),
+    "handler_timeout": _spec(
+        *(WARNING, "queue group consumer id seq attempt timeout_s"),
+        _MESSAGE + ": {consumer} exceeded its timeout of {timeout_s} s",
+        "a handler ran longer than its timeout",
+    ),
+    "stuck_slot": _spec(
+        *(ERROR, "queue group consumer id seq thread"),
+        _MESSAGE + ": {consumer} does not return; its thread {thread} is lost",
+        "a thread ignores its cancellation; it cannot be ended from outside",
+    ),
+    "slot_replaced": _spec(
+        *(WARNING, "queue group consumer stuck"),
+        "queue {queue!r}, group {group!r}: {consumer} has a new slot, {stuck} are stuck",
+        "a new thread took the place of a stuck one",
+    ),
+    "loop_blocked": _spec(
+        *(WARNING, "queue group consumer seconds stack"),
+        "queue {queue!r}, group {group!r}: {consumer} has held its loop for {seconds} s\n{stack}",
+        "a coroutine does not give way: others on its loop wait",
+    ),
+    # --- queues
+    "queue_declared": _spec(
+        *(INFO, "queue"), "queue {queue!r} was created", "a queue was named for the first time"
+    ),
+    "settings_changed": _spec(
+        *(WARNING, "queue changes"),
+        "queue {queue!r}: an explicit declaration changed {changes}",
+        "the last declaration wins over what was stored",
+    ),
+    "paused": _spec(INFO, "queue", "queue {queue!r} was paused", "nothing is delivered from it"),
+    "resumed": _spec(INFO, "queue", "queue {queue!r} was resumed", "deliveries go on"),
+    # --- the host
+    "started": _spec(INFO, "path epoch", "host of {path} (epoch {epoch})", "a host has opened"),
+    "stopped": _spec(INFO, "path", "host of {path} has stopped", "the file is free again"),
+    "unclean_start": _spec(
+        *(WARNING, "path epoch cause"),
+        "{path} was not closed by its last host; what it had started counts as attempts ({cause})",
+        "the last host ended without closing",
+    ),
+    "drain_started": _spec(
+        *(INFO, "running grace_s reason"),
+        "draining ({reason}): {running} handlers have {grace_s} s to finish",
+        "nothing new is claimed any more",
+    ),
+    "drain_finished": _spec(
+        *(INFO, "finished released stuck seconds"),
+        "drained in {seconds} s: {finished} finished, {released} given back, {stuck} stuck",
+        "consumers have stopped",
+    ),
+    "store_full": _spec(
+        *(ERROR, "path detail"),
+        "{path}: puts are refused: {detail}",
+        "the disk is nearly full; acks still succeed",
+    ),
+    "store_recovered": _spec(
+        *(INFO, "path"), "{path}: puts are accepted again", "the disk has room again"
+    ),
+    "store_failed": _spec(
+        *(ERROR, "path detail"),
+        "{path}: the store has stopped: {detail}",
+        "nothing is stored any more; open the file again",
+    ),
+}
+
+#: Fields with texts that handlers, their errors and their code wrote.
+WORDS_OF_OTHERS: Final = frozenset({"error", "detail", "cause", "stack"})
