@@ -33,6 +33,8 @@ from embedq.errors import (
     StoreFull,
 )
 from embedq.storage.connection import meaning
+from embedq.storage.folders import leads_to, sync_folder
+from embedq.storage.placement import PRIVATE
 
 if sys.platform != "win32":  # a store cannot be opened there, so there is none to back up
     import fcntl
@@ -41,7 +43,6 @@ if sys.platform != "win32":  # a store cannot be opened there, so there is none 
 # put needs to get in. At 200 pages a step it costs 0.6 s in a gigabyte.
 _TURN_S: Final = 0.0005
 _RETRY_S: Final = 0.01
-_PRIVATE: Final = 0o600
 
 
 class Lock(Protocol):
@@ -200,15 +201,15 @@ def _inspect(part: Path, source: str) -> tuple[int, int]:
 @contextmanager
 def _part_file(part: Path) -> Iterator[int]:
     """Hold an empty part file, new or left by a killed backup; it is gone at the end."""
-    fd = os.open(part, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, _PRIVATE)
+    fd = os.open(part, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE)
     try:
         _claim(part, fd)
         try:
-            os.fchmod(fd, _PRIVATE)  # a umask can take bits of ours away
+            os.fchmod(fd, PRIVATE)  # a umask can take bits of ours away
             os.ftruncate(fd, 0)
             yield fd
         finally:
-            if _leads_to(part, fd):  # else it has become the target
+            if leads_to(part, fd):  # else it has become the target
                 part.unlink()
     finally:
         os.close(fd)
@@ -218,20 +219,13 @@ def _claim(part: Path, fd: int) -> None:
     try:
         # flock and not a record lock: two threads of one process must not share it.
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        mine = _leads_to(part, fd)  # else that backup ended just now, and the file is its target
+        mine = leads_to(part, fd)  # else that backup ended just now, and the file is its target
     except BlockingIOError:
         mine = False
     if not mine:
         raise StoreBusy(
             f"another backup is writing {part}", hint="wait for it, or choose another target"
         )
-
-
-def _leads_to(path: Path, fd: int) -> bool:
-    try:
-        return os.path.samestat(path.stat(follow_symlinks=False), os.fstat(fd))
-    except FileNotFoundError:
-        return False
 
 
 def _check_target(path: Path, source: str, *, overwrite: bool) -> None:
@@ -289,15 +283,10 @@ def _meaning(error: Exception, what: str) -> StorageError | None:
 
 def _sync_folder(path: Path) -> None:
     """Make the new name of a whole copy durable. Raises StoreFailed; the copy is there then."""
-    fd = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(fd)
+        sync_folder(path.parent)
     except OSError as error:
-        # EINVAL: the file system has no such sync, so nothing failed that could have worked.
-        if error.errno != errno.EINVAL:
-            raise StoreFailed(
-                f"backup {path}: syncing its folder failed: {error.strerror}",
-                hint="the copy is whole, but a power loss may take its name: check the disk",
-            ) from error
-    finally:
-        os.close(fd)
+        raise StoreFailed(
+            f"backup {path}: syncing its folder failed: {error.strerror}",
+            hint="the copy is whole, but a power loss may take its name: check the disk",
+        ) from error

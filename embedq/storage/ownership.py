@@ -26,6 +26,7 @@ import embedq
 from embedq.clock import Clock, to_ms
 from embedq.errors import ForkedBroker, InvalidOption, StoreClosed, StoreFailed, StoreInUse
 from embedq.storage import fork
+from embedq.storage.folders import leads_to
 from embedq.storage.placement import PRIVATE, Placement, check_still_there, os_failure
 
 if sys.platform != "win32":  # there placement.prepare says clearly that it cannot work
@@ -160,7 +161,7 @@ class OwnerLock:
         """
         with _owned.lock, self._failures("check the lock"):
             self._require()
-            if not _leads_to(self._placement.lock_path, self._fd):
+            if not leads_to(self._placement.lock_path, self._fd):
                 why = "was deleted or replaced"
             elif not _try_lock(self._fd):
                 # Some other code of this process opened and closed the lock file (a copy of the
@@ -264,7 +265,7 @@ class OwnerLock:
 
     def _has_won(self, fd: int) -> bool:
         if _try_lock(fd):
-            return _leads_to(self._placement.lock_path, fd)
+            return leads_to(self._placement.lock_path, fd)
         holder = _holder(fd)
         if holder is not None:
             raise self._in_use(holder, _read(fd))
@@ -322,13 +323,6 @@ class OwnerLock:
 
 def _identity(found: os.stat_result) -> _Identity:
     return (found.st_dev, found.st_ino)
-
-
-def _leads_to(path: Path, fd: int) -> bool:
-    try:
-        return os.path.samestat(path.stat(follow_symlinks=False), os.fstat(fd))
-    except FileNotFoundError:
-        return False
 
 
 def _try_lock(fd: int) -> bool:

@@ -27,6 +27,7 @@ from embedq.errors import (
     StoreFull,
     UnsupportedPlatform,
 )
+from embedq.storage.folders import sync_folder
 
 PRIVATE: Final = 0o600
 _LOCK: Final = ".lock"
@@ -327,21 +328,8 @@ def _find_or_create(path: Path) -> tuple[os.stat_result, bool]:
         found = os.fstat(fd)
     finally:
         os.close(fd)  # no SQLite handle can exist yet: the file is a moment old
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
     return found, True
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable: a synced file without a name is lost all the same."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    except OSError as error:
-        # EINVAL: the file system has no such sync, so nothing failed that could have worked.
-        if error.errno != errno.EINVAL:
-            raise
-    finally:
-        os.close(fd)
 
 
 def _check_file(path: Path, found: os.stat_result | None) -> None:

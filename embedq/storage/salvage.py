@@ -22,9 +22,10 @@ from embedq.clock import Clock, SystemClock, to_ms
 from embedq.errors import InvalidOption, NotAnEmbedqFile, SchemaTooNew, StoreCorrupt
 from embedq.storage import schema
 from embedq.storage.connection import meaning
+from embedq.storage.folders import sync_file, sync_folder
 from embedq.storage.image import Image, make_image, open_still
 from embedq.storage.pages import Pages
-from embedq.storage.placement import os_failure
+from embedq.storage.placement import PRIVATE, os_failure
 from embedq.storage.records import BadText, Value
 from embedq.storage.rescue import Rescue
 from embedq.storage.wreck import NUMBERS, Range, Row, Shape, Wreck, gaps, roots_of, shapes_of
@@ -32,7 +33,6 @@ from embedq.storage.wreck import NUMBERS, Range, Row, Shape, Wreck, gaps, roots_
 Progress = Callable[[str, int], object]
 
 _EVERY: Final = 10_000
-_PRIVATE: Final = 0o600
 
 #: What it means that rows of a table are missing whose numbers say nothing.
 _CONSEQUENCES: Final = {
@@ -113,10 +113,10 @@ def salvage(
             if not any(salvaged.counts[table] for table in ("queue", "msg", "dead")):
                 _refuse_nothing(old, salvaged)
             report("syncing", 0)
-            _sync(part)
+            sync_file(part)
             _check_paths(old, new)
             part.replace(new)
-            _sync(new.parent)
+            sync_folder(new.parent)
     except OSError as error:
         raise os_failure(new, f"salvage {old}", error) from error
     except sqlite3.Error as error:
@@ -142,7 +142,7 @@ def _fresh(new: Path, suffix: str) -> Iterator[Path]:
     """Create an empty private file beside the target; remove it unless it was renamed."""
     path = new.with_name(new.name + suffix)
     try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _PRIVATE))
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE))
     except FileExistsError as error:
         raise InvalidOption(
             f"{path} exists: another salvage is at work, or was killed",
@@ -150,7 +150,7 @@ def _fresh(new: Path, suffix: str) -> Iterator[Path]:
             argument="target",
         ) from error
     try:
-        path.chmod(_PRIVATE)
+        path.chmod(PRIVATE)
         yield path
     finally:
         path.unlink(missing_ok=True)
@@ -315,11 +315,3 @@ def _refuse_nothing(old: Path, salvaged: Salvaged) -> None:
             f"nothing of embedq's could be read in {old}",
             hint="restore a backup; if there is none, keep the file and its -wal",
         )
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
