@@ -1,0 +1,113 @@
+"""The calls of an office, carried between processes: one table, read from its methods.
+
+Knows: how arguments and results become bytes, by the annotations of the methods.
+Does not know: what a call does, how the bytes travel.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, NamedTuple, cast, get_type_hints
+
+import msgspec
+
+from embedq.broker.office import Office
+from embedq.errors import InvalidPayload
+
+#: Tells how far a call is: (done, in all).
+OnProgress = Callable[[int, int], object]
+#: Does a call: arguments and result are MessagePack.
+Verb = Callable[[bytes, OnProgress], bytes]
+#: Asks a host: (verb, arguments, may be repeated, progress) -> result.
+Ask = Callable[[str, bytes, bool, OnProgress | None], bytes]
+
+_encode = msgspec.msgpack.Encoder(enc_hook=str).encode
+
+
+class Form(NamedTuple):
+    """What a call is made of."""
+
+    signature: inspect.Signature
+    arguments: Callable[[bytes], tuple[Any, ...]]
+    result: Callable[[bytes], Any]
+    has_progress: bool
+    repeat: bool
+
+    def positions(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """Return all arguments but the progress, in the order of the signature."""
+        bound = self.signature.bind(None, *args, **kwargs)
+        bound.apply_defaults()
+        names = list(self.signature.parameters)[1:]
+        return tuple(bound.arguments[name] for name in names if name != "progress")
+
+
+@cache
+def forms() -> Mapping[str, Form]:
+    """Return the form of every call, by name."""
+    return {
+        name: _form(method)
+        for name, method in vars(Office).items()
+        if not name.startswith("_") and inspect.isfunction(method)
+    }
+
+
+def _form(method: Callable[..., Any]) -> Form:
+    hints = get_type_hints(method)
+    result = hints.pop("return")
+    has_progress = hints.pop("progress", None) is not None
+    kinds = tuple(hints.values())
+    wanted = tuple[kinds] if kinds else tuple[()]  # type: ignore[valid-type]
+    return Form(
+        inspect.signature(method),
+        msgspec.msgpack.Decoder(cast("type[tuple[Any, ...]]", wanted)).decode,
+        msgspec.msgpack.Decoder(result).decode,
+        has_progress,
+        not getattr(method, "once", False),
+    )
+
+
+def served(office: Office) -> Mapping[str, Verb]:
+    """Return the calls of an office as a server answers them."""
+    return {name: _verb(getattr(office, name), form) for name, form in forms().items()}
+
+
+def _verb(method: Callable[..., Any], form: Form) -> Verb:
+    names = [name for name in form.signature.parameters if name not in {"self", "progress"}]
+
+    def call(data: bytes, progress: OnProgress) -> bytes:
+        try:
+            values = form.arguments(data)
+        except (msgspec.ValidationError, msgspec.DecodeError) as error:
+            raise InvalidPayload(f"arguments of {method.__name__}: {error}") from error
+        given = dict(zip(names, values, strict=True))
+        if form.has_progress:
+            given["progress"] = progress
+        return _encode(method(**given))
+
+    return call
+
+
+class _Remote:
+    """An office far away: its calls are asked of a host."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        form = forms().get(name)
+        if form is None:
+            raise AttributeError(name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the office says
+            progress = kwargs.pop("progress", None)
+            data = _encode(form.positions(args, kwargs))
+            return form.result(self._ask(name, data, form.repeat, progress))
+
+        return call
+
+
+def remote(ask: Ask) -> Office:
+    """Return an office whose calls are asked of a host."""
+    return cast("Office", _Remote(ask))
