@@ -14,36 +14,18 @@ import threading
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from time import perf_counter, process_time, thread_time
 from typing import Protocol
 
 from bench_figures import Figure, percentile
-from bench_sides import LOT, MANY, Ours, Side
+from bench_sides import LOT, MANY, Database, Ours
 
 THREADS = 16
 _COUNTED = 5
 
 #: One operation; what it returns is None when there is nothing left to do.
 Operation = Callable[[], object]
-
-
-@dataclass(frozen=True, slots=True)
-class Size:
-    """How long and how large the cells are."""
-
-    rounds: int
-    slot_s: float
-    busy_slot_s: float
-    slices: int
-    filled: int
-    near: int
-    far: int
-    huge: int
-    huge_claims: int
-    paced_s: float
-    syncs: int
 
 
 class Stopwatch:
@@ -96,16 +78,20 @@ class Stopwatch:
 
     def figure(self, each: int, commits: float | None = None) -> Figure:
         """Return what was measured; every call moved `each` messages."""
-        messages = each * len(self.taken)
+        return self.figure_of(each * len(self.taken), commits)
+
+    def figure_of(self, messages: int, commits: float | None = None) -> Figure:
+        """Return what was measured while so many messages moved."""
         if not messages:
             raise RuntimeError("nothing was done while the clock ran: make the slot longer")
+        taken = self.taken
         return Figure(
             rate=messages / self.seconds,
             cpu_us=self.cpu / messages * 1e6,
             commits=commits,
-            p50_ms=percentile(self.taken, 0.5) * 1000,
-            p99_ms=percentile(self.taken, 0.99) * 1000,
-            max_ms=max(self.taken) * 1000,
+            p50_ms=percentile(taken, 0.5) * 1000 if taken else None,
+            p99_ms=percentile(taken, 0.99) * 1000 if taken else None,
+            max_ms=max(taken) * 1000 if taken else None,
         )
 
 
@@ -186,7 +172,9 @@ class Cell(Protocol):
 class Single:
     """One verb of one side, over and over, by one thread."""
 
-    def __init__(self, name: str, side: Side, verb: str, each: int, *, busy: bool) -> None:
+    def __init__(
+        self, name: str, side: Database, verb: str, each: int, *, busy: bool = False
+    ) -> None:
         self._name = name
         self._side = side
         self._operation: Operation = getattr(side, verb)
@@ -210,65 +198,119 @@ class Single:
     def end(self) -> dict[str, Figure]:
         """Pay for the checkpoint that is due, then count commits."""
         self._watch.pay(self._side.checkpoint)
-        commits = None if self._busy else self._commits()
+        connection = None if self._busy else self._side.connection
+        commits = None if connection is None else self._commits(connection)
         return {self._name: self._watch.figure(self._each, commits)}
 
-    def _commits(self) -> float:
+    def _commits(self, connection: sqlite3.Connection) -> float:
         if not self._left:
             self._side.fill(LOT)
-        with counting(self._side.connection) as commits:
+        with counting(connection) as commits:
             for _ in range(_COUNTED):
                 self._operation()
         return commits.count / (_COUNTED * self._each)
 
 
 class Crowd:
-    """Puts of one message by 16 threads at once."""
+    """Puts of one message by several threads at once."""
 
-    def __init__(self, name: str, side: Side) -> None:
+    def __init__(self, name: str, side: Putting, threads: int = THREADS) -> None:
         self._name = name
         self._side = side
         self._watch = Stopwatch()
-        self.close = side.close
+        self._team = Team(side.put, threads)
 
     def begin(self) -> None:
         """Let the threads meet once, and empty the log."""
-        together(self._side.put, 0.02, Stopwatch())
+        self._team.run(0.02, Stopwatch())
         self._side.checkpoint()
 
     def run_for(self, seconds: float) -> None:
         """Let them put for a time."""
-        together(self._side.put, seconds, self._watch)
+        self._team.run(seconds, self._watch)
 
     def end(self) -> dict[str, Figure]:
         """Pay for the checkpoint that is due, then count commits."""
         self._watch.pay(self._side.checkpoint)
-        counted = Stopwatch()
-        with counting(self._side.connection) as commits:
-            together(self._side.put, 0.05, counted)
-        return {self._name: self._watch.figure(1, commits.count / len(counted.taken))}
+        commits = None
+        if self._side.connection is not None:
+            counted = Stopwatch()
+            with counting(self._side.connection) as found:
+                self._team.run(0.05, counted)
+            commits = found.count / len(counted.taken)
+        return {self._name: self._watch.figure(1, commits)}
+
+    def close(self) -> None:
+        """End the threads, close the database."""
+        self._team.close()
+        self._side.close()
 
 
-def together(operation: Operation, seconds: float, watch: Stopwatch) -> None:
-    """Let 16 threads repeat an operation for a time."""
-    start = threading.Barrier(THREADS + 1)
-    watches = [Stopwatch() for _ in range(THREADS)]
+class Putting(Database, Protocol):
+    """A side that can put one message."""
 
-    def loop(mine: Stopwatch) -> None:
-        start.wait()
-        mine.run(operation, seconds)
+    def put(self) -> object:
+        """Put one message."""
+        ...
 
-    threads = [threading.Thread(target=loop, args=(mine,)) for mine in watches]
-    for thread in threads:
-        thread.start()
-    cpu = process_time()
-    start.wait()
-    begun = perf_counter()
-    for thread in threads:
-        thread.join()
-    watch.add(perf_counter() - begun, process_time() - cpu)
-    for mine in watches:
-        watch.taken.extend(mine.taken)
+
+class Team:
+    """Threads that repeat an operation for a time, together; they live until `close`.
+
+    Some sides have a connection for each thread: opening it is not measured.
+    """
+
+    def __init__(self, operation: Operation, threads: int) -> None:
+        self._operation = operation
+        self._seconds = 0.0
+        self._watches: list[Stopwatch] = []
+        self._error: BaseException | None = None
+        self._over = False
+        self._line = threading.Barrier(threads + 1)
+        self._threads = [
+            threading.Thread(target=self._work, name="team", daemon=True) for _ in range(threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _work(self) -> None:
+        try:
+            while True:
+                self._line.wait()
+                if self._over:
+                    return
+                mine = Stopwatch()
+                mine.run(self._operation, self._seconds)
+                self._watches.append(mine)
+                self._line.wait()
+        except threading.BrokenBarrierError:
+            return  # another one has failed, and says so
+        except BaseException as error:  # noqa: BLE001  # raised in run()
+            self._error = error
+            self._line.abort()
+
+    def run(self, seconds: float, watch: Stopwatch) -> None:
+        """Let them work for a time. Raises what the operation raised."""
+        self._seconds = seconds
+        self._watches.clear()
+        cpu = process_time()
+        try:
+            self._line.wait()
+            begun = perf_counter()
+            self._line.wait()
+        except threading.BrokenBarrierError:
+            raise self._error or RuntimeError("a thread has ended") from None
+        watch.add(perf_counter() - begun, process_time() - cpu)
+        for mine in self._watches:
+            watch.taken.extend(mine.taken)
+
+    def close(self) -> None:
+        """End the threads."""
+        self._over = True
+        if not self._line.broken:
+            self._line.wait()
+        for thread in self._threads:
+            thread.join()
 
 
 class Backlog:

@@ -45,7 +45,8 @@ class Spread(NamedTuple):
 class Row:
     """A cell, what it is measured against, and the ratio to reach; no goal: only reported.
 
-    `syncs` bounds the goal to disks whose sync takes that many milliseconds.
+    `syncs` bounds the goal to disks whose sync takes that many milliseconds. `by`: the field of
+    the figures that is compared; of times, the ratio says how often ours fits into the other.
     """
 
     key: str
@@ -54,6 +55,7 @@ class Row:
     against: str
     goal: float | None = None
     syncs: tuple[float, float] | None = None
+    by: str = "rate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +87,16 @@ def rates(results: Results, cell: str) -> list[float]:
     return [figure.rate for figure in results.get(cell, ()) if figure is not None]
 
 
-def ratios(results: Results, cell: str, against: str) -> list[float]:
-    """Return a cell's rate over another's, for each round that has both."""
+def ratios(results: Results, cell: str, against: str, by: str = "rate") -> list[float]:
+    """Return a cell's rate over another's, for each round that has both.
+
+    By another field than the rate, a time: the other's over the cell's.
+    """
     pairs = zip(results.get(cell, ()), results.get(against, ()), strict=False)
-    return [a.rate / b.rate for a, b in pairs if a is not None and b is not None and b.rate]
+    found = [(getattr(a, by), getattr(b, by)) for a, b in pairs if a is not None and b is not None]
+    if by != "rate":
+        found = [(b, a) for a, b in found]
+    return [a / b for a, b in found if a is not None and b]
 
 
 def applies(row: Row, sync_ms: float) -> bool:
@@ -98,7 +106,7 @@ def applies(row: Row, sync_ms: float) -> bool:
 
 def reached(row: Row, results: Results, sync_ms: float) -> bool | None:
     """Whether a row reaches its goal; None where there is nothing to say."""
-    found = spread(ratios(results, row.cell, row.against))
+    found = spread(ratios(results, row.cell, row.against, row.by))
     if row.goal is None or found is None or not applies(row, sync_ms):
         return None
     return found.median >= row.goal
@@ -165,25 +173,53 @@ def ratio_table(rows: Sequence[Row], results: Results, sync_ms: float) -> str:
         "its CPU µs",
         "commits/message",
     )
-    lines = []
-    for row in rows:
-        goal = NOTHING if row.goal is None else f"≥ {row.goal:g}"
-        if not applies(row, sync_ms):
-            goal += f" if a sync takes {row.syncs[0]:g}–{row.syncs[1]:g} ms" if row.syncs else ""
-        lines.append(
-            (
-                row.title,
-                spread_text(spread(rates(results, row.cell))),
-                row.against,
-                spread_text(spread(rates(results, row.against))),
-                spread_text(spread(ratios(results, row.cell, row.against))),
-                goal,
-                verdict(reached(row, results, sync_ms)),
-                middle(results, row.cell, "cpu_us"),
-                middle(results, row.against, "cpu_us"),
-                middle(results, row.cell, "commits"),
-            )
+    lines = [
+        (
+            row.title,
+            spread_text(spread(rates(results, row.cell))),
+            row.against,
+            spread_text(spread(rates(results, row.against))),
+            spread_text(spread(ratios(results, row.cell, row.against, row.by))),
+            _goal(row, sync_ms),
+            verdict(reached(row, results, sync_ms)),
+            middle(results, row.cell, "cpu_us"),
+            middle(results, row.against, "cpu_us"),
+            middle(results, row.cell, "commits"),
         )
+        for row in rows
+    ]
+    return table(head, lines)
+
+
+def _goal(row: Row, sync_ms: float) -> str:
+    goal = NOTHING if row.goal is None else f"≥ {row.goal:g}"
+    if row.syncs and not applies(row, sync_ms):
+        goal += f" if a sync takes {row.syncs[0]:g}–{row.syncs[1]:g} ms"
+    return goal
+
+
+def latency_table(rows: Sequence[Row], results: Results, sync_ms: float) -> str:
+    """Write rows that compare times: the ratio is the other's over ours, more than 1 is faster."""
+    head = (
+        *("row", "p50 ms", "p99 ms", "against", "its p50 ms", "its p99 ms", "ratio of p50"),
+        *("goal", "reached", "CPU µs", "its CPU µs"),
+    )
+    lines = [
+        (
+            row.title,
+            middle(results, row.cell, "p50_ms"),
+            middle(results, row.cell, "p99_ms"),
+            row.against,
+            middle(results, row.against, "p50_ms"),
+            middle(results, row.against, "p99_ms"),
+            spread_text(spread(ratios(results, row.cell, row.against, row.by))),
+            _goal(row, sync_ms),
+            verdict(reached(row, results, sync_ms)),
+            middle(results, row.cell, "cpu_us"),
+            middle(results, row.against, "cpu_us"),
+        )
+        for row in rows
+    ]
     return table(head, lines)
 
 

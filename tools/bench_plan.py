@@ -7,17 +7,33 @@ Does not know: how a cell works inside, rounds, printing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from bench_cells import Backlog, Cell, Crowd, Single, Size
+from bench_cells import Backlog, Cell, Crowd, Single
 from bench_figures import Row
 from bench_loads import copy
+from bench_run import Pace
 from bench_sides import MANY, SMALL, Ours, Raw
 from embedq.storage.connection import Durability
 
+
+@dataclass(frozen=True, slots=True)
+class Size(Pace):
+    """How long and how large the cells are."""
+
+    busy_slot_s: float
+    filled: int
+    near: int
+    far: int
+    huge: int
+    huge_claims: int
+    paced_s: float
+
+
 #: Opens a cell's database in an empty folder.
-Opener = Callable[[Path, Size], Cell]
+SizedOpener = Callable[[Path, Size], Cell]
 
 #: What ends the names of cells that run beside a thread that computes.
 BESIDE = ", busy"
@@ -54,7 +70,7 @@ QUICK = Size(
 )
 
 
-def _raw(name: str, verb: str, durability: Durability, *, busy: bool = False) -> Opener:
+def _raw(name: str, verb: str, durability: Durability, *, busy: bool = False) -> SizedOpener:
     def opener(folder: Path, size: Size) -> Cell:
         side = Raw(folder, durability)
         side.fill(size.filled)
@@ -66,7 +82,7 @@ def _raw(name: str, verb: str, durability: Durability, *, busy: bool = False) ->
 
 def _ours(
     name: str, verb: str, durability: Durability, *, retain: bool = False, busy: bool = False
-) -> Opener:
+) -> SizedOpener:
     def opener(folder: Path, size: Size) -> Cell:
         side = Ours(folder, durability, retain=retain)
         side.fill(size.filled)
@@ -75,7 +91,7 @@ def _ours(
     return opener
 
 
-def _crowd(name: str, durability: Durability) -> Opener:
+def _crowd(name: str, durability: Durability) -> SizedOpener:
     def opener(folder: Path, size: Size) -> Cell:
         side = Ours(folder, durability)
         side.fill(size.filled)
@@ -84,7 +100,7 @@ def _crowd(name: str, durability: Durability) -> Opener:
     return opener
 
 
-def _groups() -> Iterator[dict[str, Opener]]:
+def _groups() -> Iterator[dict[str, SizedOpener]]:
     """Go through the cells that are compared with each other, alone and beside a thread."""
     for busy in (False, True):
         end = BESIDE if busy else ""
@@ -92,7 +108,7 @@ def _groups() -> Iterator[dict[str, Opener]]:
             durability: Durability = "full" if mode == "FULL" else "normal"
             raw = partial(_raw, durability=durability, busy=busy)
             ours = partial(_ours, durability=durability, busy=busy)
-            verbs: list[list[tuple[Callable[..., Opener], str, str]]] = [
+            verbs: list[list[tuple[Callable[..., SizedOpener], str, str]]] = [
                 [(raw, "sqlite3 put", "put"), (ours, "put", "put")],
                 [(raw, "sqlite3 put ×100", "put_many"), (ours, "put ×100", "put_many")],
                 [
@@ -117,7 +133,7 @@ def _groups() -> Iterator[dict[str, Opener]]:
 
 
 #: Groups of cells that are run in turns, by name: what is compared has the same disk.
-GROUPS: tuple[dict[str, Opener], ...] = tuple(_groups())
+GROUPS: tuple[dict[str, SizedOpener], ...] = tuple(_groups())
 
 #: Cells on a backlog: one run measures both.
 NEAR = ("put, short backlog", "claim + ack, short backlog")
@@ -178,7 +194,7 @@ BUSY = tuple(
 KEYS = (*dict.fromkeys(row.key for row in ROWS), "busy", "huge", "paced")
 
 
-def wanted(keys: Iterable[str]) -> list[dict[str, Opener]]:
+def wanted(keys: Iterable[str]) -> list[dict[str, SizedOpener]]:
     """Return the groups of cells that some rows need."""
     names: set[str] = set()
     for row in ROWS:
@@ -193,12 +209,12 @@ def wanted(keys: Iterable[str]) -> list[dict[str, Opener]]:
     return [group for group in chosen if group]
 
 
-def is_busy(group: dict[str, Opener]) -> bool:
+def is_busy(group: Iterable[str]) -> bool:
     """Whether a group's cells run beside a thread that computes."""
     return any(name.endswith(BESIDE) for name in group)
 
 
-def backlogs(templates: Mapping[int, Path], size: Size) -> dict[str, Opener]:
+def backlogs(templates: Mapping[int, Path], size: Size) -> dict[str, SizedOpener]:
     """Return the group of the two backlogs, given the databases to copy."""
 
     def opener(folder: Path, _: Size, *, messages: int, names: tuple[str, str]) -> Cell:

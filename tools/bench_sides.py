@@ -22,28 +22,16 @@ LOT = 1_000
 _DAY_MS = 24 * 3600 * 1000
 
 
-class Side(Protocol):
-    """What both can do. A verb returns None when there is nothing left to do."""
+class Database(Protocol):
+    """What every side is."""
 
     @property
-    def connection(self) -> sqlite3.Connection:
-        """The connection that writes."""
+    def connection(self) -> sqlite3.Connection | None:
+        """The connection that writes, to count its commits; None where it cannot be had."""
         ...
 
     def fill(self, messages: int) -> None:
         """Put messages, 1,000 in each transaction."""
-        ...
-
-    def put(self) -> object:
-        """Put one message."""
-        ...
-
-    def put_many(self) -> object:
-        """Put 100 messages."""
-        ...
-
-    def turn_over(self) -> object:
-        """Move 100 messages out: claim and ack, or what stands for it."""
         ...
 
     def checkpoint(self) -> object:
@@ -61,7 +49,10 @@ _DELETE = "DELETE FROM m WHERE id=?"
 
 
 class Raw:
-    """A table in plain sqlite3: WAL and otherwise its defaults, as compiled."""
+    """A table in plain sqlite3: WAL and otherwise its defaults, as compiled.
+
+    The verbs of all sides return None when there is nothing left to do.
+    """
 
     def __init__(self, folder: Path, durability: Durability) -> None:
         self.connection = sqlite3.connect(folder / "raw.db", isolation_level=None)

@@ -37,7 +37,7 @@ COMMANDS = {
     "demo": Command("run examples/quickstart.py", (), ("examples/quickstart.py",)),
     "test": Command("run the test suite; arguments go to pytest", program=("-m", "pytest")),
     "check": Command("run the gate; --fast leaves the tests out", program=("tools/check.py",)),
-    "bench": Command("run tools/bench.py; arguments go to it", (), ("tools/bench.py",)),
+    "bench": Command("run tools/bench.py; arguments go to it", ("bench",), ("tools/bench.py",)),
     "env": Command("only prepare the environment; --extra NAME adds an extra to it"),
     "shell-env": Command('print what `eval "$(...)"` needs to enter the environment'),
 }

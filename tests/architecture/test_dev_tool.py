@@ -21,6 +21,7 @@ optional-dependencies = { spark = ["pyspark"] }
 test = ["pytest", "hypothesis"]
 lint = ["ruff", { include-group = "test" }]
 dev = [{ include-group = "test" }, { include-group = "lint" }]
+bench = [{ include-group = "test" }]
 odd = [3]
 """
 

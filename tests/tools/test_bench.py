@@ -21,6 +21,7 @@ import bench
 import bench_cells
 import bench_machine
 import bench_plan
+import bench_store
 import sizes
 from bench_figures import (
     Figure,
@@ -28,6 +29,7 @@ from bench_figures import (
     Value,
     applies,
     busy_table,
+    latency_table,
     number,
     percentile,
     ratio_table,
@@ -67,6 +69,18 @@ def test_a_ratio_is_taken_inside_one_round() -> None:
     assert ratios(results, "ours", "theirs") == [2.0, 2.0, 1.1]
     found = spread(ratios(results, "ours", "theirs"))
     assert found == (2.0, 1.1, 2.0)
+
+
+def test_of_times_the_shorter_one_is_ahead() -> None:
+    results = {
+        "ours": [Figure(1.0, 1.0, p50_ms=2.0)],
+        "theirs": [Figure(1.0, 1.0, p50_ms=3.0)],
+    }
+    assert ratios(results, "ours", "theirs", "p50_ms") == [1.5]
+    row = Row("latency", "put to handler", "ours", "theirs", 1.2, by="p50_ms")
+    assert reached(row, results, 0.2) is True
+    assert "1.50 (1.50–1.50)" in latency_table([row], results, 0.2)
+    assert ratios({"ours": rated(1), "theirs": rated(1)}, "ours", "theirs", "p50_ms") == []
 
 
 def test_a_round_without_one_of_the_two_figures_does_not_count() -> None:
@@ -170,12 +184,27 @@ def test_what_is_put_off_is_paid_before_the_clock_stops() -> None:
     assert found.max_ms < 50
 
 
-def test_sixteen_threads_are_counted_together() -> None:
+def test_the_threads_of_a_team_are_counted_together() -> None:
     calls = count()
     watch = bench_cells.Stopwatch()
-    bench_cells.together(lambda: next(calls), 0.01, watch)
-    assert len(watch.taken) == next(calls) >= bench_cells.THREADS
-    assert watch.seconds >= 0.01
+    team = bench_cells.Team(lambda: next(calls), threads=3)
+    team.run(0.01, watch)
+    done = len(watch.taken)
+    team.run(0.01, watch)
+    team.close()
+    assert done >= 3
+    assert len(watch.taken) == next(calls) >= done + 3
+    assert watch.seconds >= 0.02
+
+
+def test_what_fails_in_a_thread_of_a_team_is_raised() -> None:
+    def fail() -> None:
+        raise ValueError("no")
+
+    team = bench_cells.Team(fail, threads=2)
+    with pytest.raises(ValueError, match="no"):
+        team.run(0.01, bench_cells.Stopwatch())
+    team.close()
 
 
 def test_cells_take_turns_and_pay_before_they_end() -> None:
@@ -247,14 +276,14 @@ def test_rounds_go_forth_and_back_and_end_when_time_is_over(
         order.extend(group)
         return {name: Figure(1.0, 1.0) for name in group}
 
-    monkeypatch.setattr(bench.Run, "_groups", lambda _: [{"a": None}, {"b": None}])
-    monkeypatch.setattr(bench.Run, "race", measure)
+    monkeypatch.setattr(bench_store.StoreRun, "groups", lambda _: [{"a": None}, {"b": None}])
+    monkeypatch.setattr(bench_store.StoreRun, "race", measure)
     size = replace(bench_plan.QUICK, rounds=3)
-    run = bench.Run(size, ["put-full"], tmp_path, budget_s=60)
+    run = bench_store.StoreRun(size, ["put-full"], tmp_path, budget_s=60)
     run.do_rounds(lambda _: None)
     assert order == ["a", "b", "b", "a", "a", "b"]
     assert [len(figures) for figures in run.results.values()] == [3, 3]
-    late = bench.Run(size, ["put-full"], tmp_path, budget_s=0)
+    late = bench_store.StoreRun(size, ["put-full"], tmp_path, budget_s=0)
     late.do_rounds(lambda _: None)
     assert late.rounds == 1
 
@@ -301,7 +330,7 @@ def test_a_quick_run_measures_every_row(tmp_path: Path) -> None:
 def test_a_planted_slowdown_is_seen(tmp_path: Path) -> None:
     # Under a heavy load one attempt may be all noise; the planted 200 µs are there every time.
     for _ in range(3):
-        plain, slowed = bench.self_test(tmp_path, bench_plan.QUICK)
-        if slowed < plain * bench.NOTICED:
+        (found,) = bench_store.self_test(tmp_path)
+        if found.seen:
             return
-    pytest.fail(f"ratio {plain:.2f} as it is, {slowed:.2f} with 200 µs more in every put")
+    pytest.fail(str(found))
