@@ -245,7 +245,7 @@ def toy_tree(tmp_path: Path) -> Path:
     place.create()
     place.python.unlink()
     place.python.symlink_to(sys.executable)
-    place.write_stamp(project, Needs(("dev",)))
+    place.write_stamp(project, Needs(("bench", "dev")))
     return tree
 
 
