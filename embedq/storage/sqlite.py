@@ -201,8 +201,8 @@ class SqliteStore(Maintenance):
     def put(self, op: PutPlain) -> bool:
         """See the port. One statement in autocommit, which is its own transaction.
 
-        Three statements would give the GIL up three times: 1.3 times slower alone, and up to 4
-        times beside a thread that computes (docs/performance.md).
+        Three statements would give the GIL up three times and take a tenth more CPU
+        (docs/performance.md).
         """
         first = self.last_seq + 1
         last = self.last_seq + op.count
