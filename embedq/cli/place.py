@@ -16,6 +16,7 @@ from embedq.cli.showing import number, size
 from embedq.errors import NetworkFilesystem
 from embedq.limits import LIMITS
 from embedq.storage.inspect import Finding, Severity
+from embedq.storage.lastwords import read
 from embedq.storage.onlooker import sqlite_version
 from embedq.storage.owners import Owner
 from embedq.storage.pinning import readers_of
@@ -37,7 +38,7 @@ def examine(path: str, owner: Owner | None, facts: Facts) -> Iterator[Finding]:
     yield from _permissions(real, facts)
     yield from _filesystem(real, facts)
     yield from _disk(real, facts)
-    yield from _owner(owner, facts)
+    yield from _owner(real, owner, facts)
     yield from _log(real, owner, facts)
 
 
@@ -120,22 +121,27 @@ def _disk(path: Path, facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _owner(owner: Owner | None, facts: Facts) -> Iterator[Finding]:
+def _owner(path: Path, owner: Owner | None, facts: Facts) -> Iterator[Finding]:
     if owner is None or owner.alive:
         return
     facts.append(("last host", "ended cleanly" if owner.clean else "did not end cleanly"))
     if owner.clean:
         return
+    words = read(path.with_name(f"{path.name}.fatal"))
+    crash = ""
+    if words is not None and words.fatal and words.epoch == owner.epoch:
+        crash = f" of a crash ({words.fatal})"
     if owner.same_boot:
         yield Finding(
             Severity.NOTE,
-            f"the last host (process {owner.pid}) died; the machine has not restarted since",
+            f"the last host (process {owner.pid}) died{crash}; the machine has not restarted "
+            "since",
             "nothing to do: the next host recovers, and delivers again what was in delivery",
         )
     else:
         yield Finding(
             Severity.NOTE,
-            "the last host died and the machine may have restarted since",
+            f"the last host died{crash} and the machine may have restarted since",
             "the next host verifies the whole file while it serves; `embedq check` does it now",
         )
 

@@ -85,6 +85,7 @@ def test_neighbours_stand_beside_the_database(tmp_path):
     placed = prepare(tmp_path / "shop.db")
     assert placed.lock_path == placed.path.parent / "shop.db.lock"
     assert placed.ballast_path == placed.path.parent / "shop.db.ballast"
+    assert placed.words_path == placed.path.parent / "shop.db.fatal"
 
 
 def test_a_relative_path_becomes_absolute(tmp_path, monkeypatch):
@@ -202,7 +203,9 @@ def test_a_file_that_others_can_read_is_closed_to_them(tmp_path, name, lax):
     assert mode(tmp_path / name) == 0o600
 
 
-@pytest.mark.parametrize("name", ["shop.db", "shop.db-wal", "shop.db-journal", "shop.db.ballast"])
+@pytest.mark.parametrize(
+    "name", ["shop.db", "shop.db-wal", "shop.db-journal", "shop.db.ballast", "shop.db.fatal"]
+)
 @pytest.mark.parametrize("lax", [0o660, 0o606, 0o666, 0o620])
 def test_a_file_that_others_can_write_is_refused(tmp_path, name, lax):
     prepare(tmp_path / "shop.db")
@@ -222,7 +225,7 @@ def test_a_file_of_another_user_is_refused(tmp_path, monkeypatch):
         prepare(tmp_path / "shop.db")
 
 
-@pytest.mark.parametrize("suffix", ["-wal", "-shm", "-journal", ".lock", ".ballast"])
+@pytest.mark.parametrize("suffix", ["-wal", "-shm", "-journal", ".lock", ".ballast", ".fatal"])
 def test_a_link_laid_out_where_a_neighbour_will_be_is_refused(tmp_path, suffix):
     (tmp_path / "victim").write_text("precious")
     (tmp_path / f"shop.db{suffix}").symlink_to(tmp_path / "victim")
