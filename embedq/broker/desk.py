@@ -333,14 +333,24 @@ class Desk(Engine):
             self.events.emit("unclean_start", path=self.path, epoch=epoch, cause=cause)
 
     def close(self, *, release: bool = True) -> None:
-        """Close the engine; those who wait get StoreClosed. Safe to call twice."""
+        """Close the engine; those who wait get StoreClosed. Safe to call twice.
+
+        Raises what the last commits raise: everything is closed all the same, and the file is
+        free, but its next host finds no clean end.
+        """
         closing = not self._closed
-        super().close(release=release)
+        try:
+            super().close(release=release)
+        finally:
+            self._ended(tell=closing)
+
+    def _ended(self, *, tell: bool) -> None:
+        """Let nobody wait any longer for what will not come."""
         with self.writer.lock:
             for group in self.groups():
                 group.waiters.wake_all()
             for queue in self.queues.values():
                 queue.space.wake_all()
-        if closing:
+        if tell:
             self.events.emit("stopped", path=self.path)
             self.events.close()

@@ -9,15 +9,17 @@ from __future__ import annotations
 import dataclasses
 import os
 import sqlite3
+import threading
+import time
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
 
-from embedq.broker.engine import Engine
+from embedq.broker.desk import Desk
 from embedq.broker.host import open_engine
 from embedq.clock import VirtualClock
-from embedq.errors import StoreFull
+from embedq.errors import StoreClosed, StoreFull
 from embedq.limits import KIB, LIMITS, MIB
 from embedq.message import draft
 from tests.storage.mounts import tmpfs
@@ -34,7 +36,7 @@ BODY = os.urandom(300)
 class Disk:
     """A file system of 12 MiB with one database, and somebody else's file that fills it."""
 
-    engine: Engine
+    engine: Desk
 
     def __init__(self, folder: Any) -> None:
         self.path = folder / "q.db"
@@ -229,3 +231,45 @@ def test_a_host_that_finds_no_room_at_all_says_so_and_changes_nothing(disk):
     disk.open()
     assert disk.settle_everything() == 300
     disk.close()
+
+
+def test_a_close_that_finds_no_room_still_ends_everything(tmp_path):
+    none = dataclasses.replace(UNWATCHED, ballast_bytes=0)
+    with small_disk(tmp_path, none) as disk:
+        desk = disk.engine
+        told: list[str] = []
+        desk.events.on("stopped", lambda notice: told.append(notice.name))
+        ended: list[str] = []
+        empty = desk.group(desk.queue("empty"))
+
+        def wait() -> None:
+            try:
+                desk.wait_claim(empty)
+            except StoreClosed as error:
+                ended.append(error.code)
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        until = time.monotonic() + 20
+        while len(empty.waiters) < 1:
+            assert time.monotonic() < until
+            time.sleep(0.005)
+        for _ in range(3):
+            desk.put_many(disk.queue, [BODY] * 3000)
+        assert len(desk.claim(disk.group, 9000)) == 9000
+        disk.fill()
+        disk.put_until_full()
+        disk.fill()
+        with pytest.raises(StoreFull):
+            desk.close()
+        waiting.join(20)
+        assert (told, ended) == (["stopped"], ["store_closed"])
+        assert not waiting.is_alive()
+        assert "embedq-events" not in [thread.name for thread in threading.enumerate()]
+        desk.close()  # there is nothing left to do
+        disk.other.unlink()
+        disk.open(none)  # the lock is free
+        assert not disk.engine.store.clean
+        disk.engine.upkeep.count()
+        assert disk.settle_everything() >= 9000
+        disk.close()
