@@ -184,3 +184,36 @@ CATALOGUE: Final[Mapping[str, EventSpec]] = {
 
 #: Fields with texts that handlers, their errors and their code wrote.
 WORDS_OF_OTHERS: Final = frozenset({"error", "detail", "cause", "stack"})
+
+#: What each field holds, for the docs.
+FIELDS: Final[Mapping[str, str]] = {
+    "queue": "name of the queue",
+    "group": "name of the consumer group",
+    "consumer": "name of the handler's function",
+    "id": "of the message, 32 hexadecimal digits",
+    "seq": "number of the message in this file",
+    "attempt": "which delivery of the message it was, from 1",
+    "crashes": "hosts that have died while the message was being handled",
+    "count": "how many messages",
+    "error": "type and text of what was raised",
+    "reason": "code of the dead letter's reason (lifecycle.md); of a drain: the signal, or stop",
+    "detail": "a sentence for people",
+    "cause": "what is known of the end of the last host",
+    "delay_s": "seconds until the next attempt",
+    "timeout_s": "seconds that the handler was allowed",
+    "grace_s": "seconds that handlers have to finish",
+    "seconds": "how long it took, or has taken so far",
+    "by": "who did it: program, or the command line",
+    "what": "messages, or dead letters",
+    "concurrency": "how many messages the consumer handles at once",
+    "kind": "thread or async",
+    "thread": "name of the thread",
+    "stuck": "threads or tasks that nobody waits for any more",
+    "stack": "where the coroutine is, as a traceback",
+    "changes": "the settings that were replaced",
+    "running": "messages in handlers",
+    "finished": "messages whose handlers ended in time",
+    "released": "messages given back",
+    "path": "the database file",
+    "epoch": "counts the openings of the file",
+}

@@ -191,12 +191,20 @@ def render_events() -> str:
         "Events",
         "embedq/catalogue.py",
         "`broker.on(name, listener)` calls `listener(notice)` after the fact, on a thread of its "
-        "own: `notice.name`, `notice.at` (seconds since 1970), `notice.fields`, `notice.text` "
-        "(one sentence). The logger `embedq` gets the same sentence at the level below, with "
-        "`record.event` and `record.embedq` (the fields). Events of the level *counted* happen "
-        "for every message: they are only counted, and `stats()` shows how often. No event "
-        "carries a body. Names and fields are an API: none is renamed, fields are only added.",
+        "own, one event after the other; `*` is every event. `notice.name`, `notice.at` (seconds "
+        "since 1970), `notice.fields` (a dict), `notice.text` (one sentence).",
+        "The logger `embedq` gets the same sentence at the level below, with `record.event` (the "
+        "name) and `record.embedq` (the fields). Events of the level *counted* happen for every "
+        "message: nobody can listen to them, `stats().events` says how often they and all others "
+        "have happened since the host opened.",
+        "No event carries a body. Names and fields are an API: none is renamed, fields are only "
+        "added.",
         _table(("event", "level", "fields", "meaning"), rows),
+        "## Fields",
+        _table(
+            ("field", "what it holds"),
+            [(f"`{name}`", meaning) for name, meaning in catalogue.FIELDS.items()],
+        ),
     )
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from embedq import InvalidOption
-from embedq.catalogue import CATALOGUE, COUNTED
+from embedq.catalogue import CATALOGUE, COUNTED, FIELDS
 from embedq.clock import VirtualClock
 from embedq.events import BACKLOG, Events, Notice
 
@@ -178,3 +178,7 @@ def test_after_the_end_events_are_only_counted(events):
     assert len(got) == 1
     assert events.count("paused") == 2
     assert CATALOGUE["put"].level == COUNTED
+
+
+def test_every_field_is_explained_and_no_other():
+    assert set(FIELDS) == {field for spec in CATALOGUE.values() for field in spec.fields}
