@@ -131,13 +131,7 @@ class Events:
         except Exception:  # noqa: BLE001  # then nobody may see what was to be hidden
             _log.exception("the texts of the event %r could not be hidden", notice.name)
             return
-        try:
-            level = CATALOGUE[notice.name].level
-            if _log.isEnabledFor(level):
-                extra = {"event": notice.name, "embedq": dict(notice.fields)}
-                _log.log(level, "%s", notice.text, extra=extra)
-        except Exception:  # noqa: BLE001  # a field whose repr fails must not end the others
-            _log.exception("the event %r could not be logged", notice.name)
+        self._write(notice)
         for listener, queue in self._listeners.get(notice.name, ()):
             if queue is not None and queue != notice.queue:
                 continue
@@ -145,6 +139,16 @@ class Events:
                 listener(notice)
             except BaseException:  # noqa: BLE001  # it must not end the others
                 _log.exception("a listener of %r failed: %r", notice.name, listener)
+
+    def _write(self, notice: Notice) -> None:
+        """Write an event to the log."""
+        try:
+            level = CATALOGUE[notice.name].level
+            if _log.isEnabledFor(level):
+                extra = {"event": notice.name, "embedq": dict(notice.fields)}
+                _log.log(level, "%s", notice.text, extra=extra)
+        except Exception:  # noqa: BLE001  # a field whose repr fails must not end the others
+            _log.exception("the event %r could not be logged", notice.name)
 
     # ------------------------------------------------------------------------- listening
 

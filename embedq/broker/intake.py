@@ -7,17 +7,26 @@ Does not know: queues beyond their names, the store, leases.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 from zlib import crc32
 
 import msgspec
 
-from embedq.broker.state import QueueState
 from embedq.errors import LimitExceeded
 from embedq.limits import LIMITS, Limits
 from embedq.message import Draft
 from embedq.storage.rows import Row
 
 _encode_headers = msgspec.msgpack.Encoder().encode
+
+
+class Named(Protocol):
+    """A queue, here or at the host."""
+
+    @property
+    def name(self) -> str:
+        """Its name, for errors."""
+        ...
 
 
 def checksum(headers: bytes | None, body: bytes) -> int:
@@ -45,7 +54,7 @@ def row_of(draft: Draft, now: int) -> Row:
     )
 
 
-def too_large(queue: QueueState, size: int, limits: Limits) -> LimitExceeded:
+def too_large(queue: Named, size: int, limits: Limits) -> LimitExceeded:
     """Return the error for a body over the limit."""
     return LimitExceeded(
         f"queue {queue.name!r}: a body of {size} bytes is more than "
@@ -54,7 +63,7 @@ def too_large(queue: QueueState, size: int, limits: Limits) -> LimitExceeded:
     )
 
 
-def check_batch(queue: QueueState, sizes: Sequence[int], limits: Limits) -> None:
+def check_batch(queue: Named, sizes: Sequence[int], limits: Limits) -> None:
     """Raise LimitExceeded if a batch, or a body in it, is over a limit. `sizes` are in bytes."""
     if len(sizes) > limits.batch_messages:
         raise LimitExceeded(

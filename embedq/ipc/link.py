@@ -39,6 +39,7 @@ _MESSAGE_BYTES: Final = 1 << 20
 _MESSAGE_FRAMES: Final = 1_000
 _WELCOME_S: Final = 2.0
 _LOOK_AGAIN_S: Final = 0.05
+_TICK_S: Final = 1.0
 
 
 class Endpoint(NamedTuple):
@@ -54,8 +55,9 @@ class Link:
 
     `find`: where the host is, None if there is none now. `hello`: what to say beside the session
     and the versions. `patience_s`: how long requests wait for a host before they fail with
-    NoHost; None: for ever. `on_welcome(welcome)`, `on_told(answer)` (Told, Lost, Leaving) and
-    `on_lost()` run on the thread of the link, and must not wait.
+    NoHost; None: for ever. `on_welcome(welcome)`, `on_told(answer)` (Told, Lost, Leaving),
+    `on_lost()` and `on_tick()` (about once a second) run on the thread of the link, and must not
+    wait.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class Link:
         on_welcome: Callable[[frames.Welcome], object] = lambda _: None,
         on_told: Callable[[Answer], object] = lambda _: None,
         on_lost: Callable[[], object] = lambda: None,
+        on_tick: Callable[[], object] = lambda: None,
     ) -> None:
         self._find = find
         self._hello = hello
@@ -78,6 +81,7 @@ class Link:
         self._on_welcome = on_welcome
         self._on_told = on_told
         self._on_lost = on_lost
+        self._on_tick = on_tick
         self._lock = allocate_lock()
         self._ledger = Ledger()
         self._outbox: deque[Request] = deque()
@@ -140,6 +144,15 @@ class Link:
             self._outbox.append(asked.frame)
         self._signal()
         return asked
+
+    def pass_on(self, asked: Asked, answered: Answered) -> bool:
+        """Let somebody else have the answer: nobody waits for it any more. False: it has come."""
+        with self._lock:
+            asked.answered = answered
+            waits = self._ledger.get(asked.n) is asked
+        if not waits:
+            answered(asked)
+        return waits
 
     def tell(self, frame: Request) -> None:
         """Send something that has no answer. What is lost with a host is not repeated."""
@@ -243,11 +256,15 @@ class Link:
 
     def _serve(self, line: Line) -> None:
         """Pass messages to and fro until the host is gone."""
+        tick_at = self._monotonic() + _TICK_S
         self._flush(line)
         while not self._ending and not line.is_gone:
-            line.poll(None, to_send=bool(self._outbox))
+            line.poll(_TICK_S, to_send=bool(self._outbox))
             if self._signalled:
                 self._clear()
+            if self._monotonic() >= tick_at:
+                tick_at = self._monotonic() + _TICK_S
+                self._on_tick()
             for data in line.received():
                 for answer in frames.decode_answers(data):
                     self._take(answer)
@@ -286,27 +303,28 @@ class Link:
             return
         with self._lock:
             asked = self._ledger.settle(n)
-        if asked is not None:
+            if asked is None:
+                return
             asked.answer = answer
-            asked.answered(asked)
+            answered = asked.answered
+        answered(asked)
 
     def _lost(self) -> None:
         self.welcome = None
         self._on_lost()
-        with self._lock:
-            self._outbox.clear()
-            unknown = self._ledger.lost()
-        for asked in unknown:
-            asked.error = HostGone(f"the host ended before it answered {asked!r}")
-            asked.answered(asked)
+        self._fail(self._ledger.lost, lambda a: HostGone(f"the host ended before it answered {a}"))
 
     def _fail_all(self, error: Exception) -> None:
+        self._fail(self._ledger.drain, lambda _: error)
+
+    def _fail(self, take: Callable[[], list[Asked]], error: Callable[[Asked], Exception]) -> None:
         with self._lock:
             self._outbox.clear()
-            left = self._ledger.drain()
-        for asked in left:
-            asked.error = error
-            asked.answered(asked)
+            failed = [(asked, asked.answered) for asked in take()]
+            for asked, _ in failed:
+                asked.error = error(asked)
+        for asked, answered in failed:
+            answered(asked)
 
     # -------------------------------------------------------------------------- end
 

@@ -1,0 +1,177 @@
+"""The desk of a client: what embedq.broker.desk.Desk does, asked of a host in another process.
+
+Knows: which request each call is, what this process holds, how waiting is given up.
+Does not know: sockets (link.py), who becomes the host, handlers.
+
+Every method is safe to call from any thread; those for coroutines never block the loop.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, cast
+
+import msgspec
+
+from embedq.broker.office import Office
+from embedq.clock import Clock, SystemClock
+from embedq.errors import GroupNotFound
+from embedq.events import Notice
+from embedq.ids import MessageIds
+from embedq.ipc import frames
+from embedq.ipc.handles import RemoteGroup, RemoteQueue
+from embedq.ipc.hearing import RemoteEvents
+from embedq.ipc.link import Endpoint, Link
+from embedq.ipc.traffic import Traffic
+from embedq.ipc.verbs import OnProgress, remote
+from embedq.limits import LIMITS, Limits
+
+if TYPE_CHECKING:
+    from embedq.broker.redaction import Redact
+
+
+class RemoteDesk(Traffic):
+    """The desk of a host, from another process. `open` connects, `close` leaves in order.
+
+    `find`: where the host is. `boss`: the session of the process that watches over this one.
+    `patience_s`: how long calls wait for a host before they fail with NoHost; None: for ever.
+    """
+
+    def __init__(
+        self,
+        find: Callable[[], Endpoint | None],
+        *,
+        path: str,
+        name: str = "",
+        boss: bytes | None = None,
+        patience_s: float | None = 5.0,
+        clock: Clock | None = None,
+        limits: Limits = LIMITS,
+    ) -> None:
+        self.path = path
+        self.clock = clock or SystemClock()
+        self.monotonic = self.clock.monotonic
+        self.limits = limits
+        self.queues: dict[str, RemoteQueue] = {}
+        self.redact: Redact | None = None
+        self.token = os.urandom(16)
+        self.session = 0
+        self._name = name or f"client-{os.getpid()}"
+        self._boss = boss
+        self._epoch = 0
+        self._ahead_ms = 0
+        super().__init__(
+            Link(
+                find,
+                self._hello,
+                patience_s=patience_s,
+                max_bytes=limits.batch_bytes + frames.OVERHEAD,
+                clock=self.clock,
+                on_welcome=self._welcomed,
+                on_told=self._told,
+                on_tick=self._let_go,
+            )
+        )
+        self.events = RemoteEvents(self.clock, self._listen)
+        self.office: Office = remote(self._ask)
+
+    def open(self, timeout: float | None = None) -> None:
+        """Connect. Raises NoHost, or why the host refused."""
+        welcome = self._link.start(timeout)
+        self.ids = MessageIds(welcome.key)
+
+    # ---------------------------------------------------------------------- the session
+
+    def _hello(self) -> frames.Hello:
+        return frames.Hello(
+            versions=list(frames.VERSIONS),
+            session=self.token,
+            name=self._name,
+            pid=os.getpid(),
+            epoch=self._epoch,
+            held=self.holdings.held(),
+            boss=self._boss,
+        )
+
+    def _welcomed(self, welcome: frames.Welcome) -> None:
+        self.holdings.reissued(welcome.tokens)
+        self.session = welcome.session
+        self._epoch = welcome.epoch
+        self._ahead_ms = welcome.now_ms - int(self.clock.time() * 1000)
+        if self.events.names:
+            self._link.tell(frames.Listen(self.events.names))
+
+    def _told(self, answer: frames.Answer) -> None:
+        if isinstance(answer, frames.Told):
+            self.events.hear(Notice(answer.name, answer.at, answer.fields))
+        elif isinstance(answer, frames.Lost):
+            self.holdings.lost(answer.counters)
+
+    def _listen(self, names: list[str]) -> None:
+        self._link.tell(frames.Listen(names))
+
+    def _let_go(self) -> None:
+        """See who holds leases and is gone. Called now and then."""
+        for lease in self.holdings.abandoned():
+            self.unkeep_at_host(lease)
+
+    def _ask(
+        self,
+        verb: str,
+        args: bytes,
+        repeat: bool,  # noqa: FBT001
+        progress: OnProgress | None,
+    ) -> bytes:
+        answer = self._link.ask(
+            lambda n, _: frames.Call(n, verb, msgspec.Raw(args)), repeat=repeat, progress=progress
+        )
+        return bytes(cast("frames.Result", answer).value)
+
+    def now_ms(self) -> int:
+        """Return the host's wall clock in milliseconds."""
+        return int(self.clock.time() * 1000) + self._ahead_ms
+
+    @property
+    def host_pid(self) -> int | None:
+        """The process that is the host now; None while there is none."""
+        welcome = self._link.welcome
+        return None if welcome is None else welcome.pid
+
+    # --------------------------------------------------------------- queues and groups
+
+    def declare(self, name: str, changes: Mapping[str, object]) -> RemoteQueue:
+        """Create a queue, or change what is said about it."""
+        info = self.office.declare(name, dict(changes))
+        known = self.queues.get(name)
+        if known is None:
+            known = self.queues[name] = RemoteQueue(info)
+        else:
+            known.update(info)
+        return known
+
+    def existing_queue(self, name: str) -> RemoteQueue:
+        """Return a queue that exists, as it is now. Raises QueueNotFound."""
+        info = self.office.info(name)
+        known = self.queues.setdefault(name, RemoteQueue(info))
+        known.update(info)
+        return known
+
+    def group(self, queue: RemoteQueue, name: str = "default", start: str = "auto") -> RemoteGroup:
+        """Return a group, creating it if need be."""
+        return queue.add_group(self.office.group(queue.name, name, start))
+
+    def existing_group(self, queue: RemoteQueue, name: str) -> RemoteGroup:
+        """Return a group that exists. Raises GroupNotFound."""
+        queue.update(self.office.info(queue.name))
+        for known in queue.groups:
+            if known.name == name:
+                return known
+        raise GroupNotFound(f"queue {queue.name!r} has no group {name!r}")
+
+    # ------------------------------------------------------------------------------ end
+
+    def close(self) -> None:
+        """Leave: what this process holds is given back. Safe to call twice."""
+        self._link.close()
+        self.events.close()

@@ -1,0 +1,304 @@
+"""Messages between a client and its host: puts, claims, settlements.
+
+Knows: which request each call is, how a caller that gives up leaves nothing behind.
+Does not know: sockets (link.py), queues and groups beyond their numbers, handlers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from _thread import allocate_lock
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, cast
+
+from embedq.broker.awaiting import bridge
+from embedq.broker.desk import Exchanged, Pairs
+from embedq.broker.intake import check_batch, row_of, too_large
+from embedq.broker.leases import Lease
+from embedq.broker.waiting import Waiter
+from embedq.errors import StaleLease
+from embedq.ids import MessageIds
+from embedq.ipc import frames
+from embedq.ipc.endings import to_wire
+from embedq.ipc.frames import Answer, Exchange, Request, Token
+from embedq.ipc.handles import Holdings, RemoteGroup, RemoteQueue
+from embedq.ipc.ledger import Asked
+from embedq.ipc.link import Link, answer_of
+from embedq.limits import Limits
+from embedq.message import Draft, Receipt
+
+if TYPE_CHECKING:
+    from embedq.broker.redaction import Redact
+
+Make = Callable[[int, int], Request]
+
+
+class Traffic:
+    """The half of a RemoteDesk that moves messages."""
+
+    ids: MessageIds
+    limits: Limits
+    monotonic: Callable[[], float]
+    now_ms: Callable[[], int]
+    redact: Redact | None
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self.holdings = Holdings()
+        self._waits: dict[Waiter, int] = {}
+        self._waits_lock = allocate_lock()
+
+    # ------------------------------------------------------------------------------- put
+
+    def put(self, queue: RemoteQueue, body: bytes, kind: int = 0) -> int:
+        """Store one message that has nothing but a body; return its seq once it is durable."""
+        return self._seqs(self._link.ask(self._put(queue, [body], kind)), 1)[0]
+
+    def put_many(self, queue: RemoteQueue, bodies: Sequence[bytes], kind: int = 0) -> range:
+        """Store messages in one transaction, in this order; return their seqs."""
+        if not bodies:
+            return range(0)
+        return self._seqs(self._link.ask(self._put(queue, list(bodies), kind)), len(bodies))
+
+    async def aput(self, queue: RemoteQueue, body: bytes, kind: int = 0) -> int:
+        """Do the same as `put`, from a coroutine."""
+        return self._seqs(await self._await(self._put(queue, [body], kind)), 1)[0]
+
+    def put_drafts(
+        self, queue: RemoteQueue, drafts: Sequence[Draft], timeout: float | None = None
+    ) -> list[Receipt]:
+        """Store messages of any kind in one transaction; wait up to `timeout` for room."""
+        return self._receipts(self._link.ask(self._put_rows(queue, drafts, timeout)))
+
+    async def aput_drafts(
+        self, queue: RemoteQueue, drafts: Sequence[Draft], timeout: float | None = None
+    ) -> list[Receipt]:
+        """Do the same as `put_drafts`, from a coroutine."""
+        return self._receipts(await self._await(self._put_rows(queue, drafts, timeout)))
+
+    def _put(self, queue: RemoteQueue, bodies: list[bytes], kind: int) -> Make:
+        if len(bodies) == 1:
+            if len(bodies[0]) > self.limits.body_bytes:
+                raise too_large(queue, len(bodies[0]), self.limits)
+        else:
+            check_batch(queue, list(map(len, bodies)), self.limits)
+        return lambda n, seen: frames.Put(n, queue.id, kind, bodies, seen)
+
+    def _put_rows(
+        self, queue: RemoteQueue, drafts: Sequence[Draft], timeout: float | None
+    ) -> Make:
+        check_batch(queue, [len(draft.body) for draft in drafts], self.limits)
+        now = self.now_ms()
+        rows = [row_of(draft, now) for draft in drafts]
+        return lambda n, seen: frames.PutRows(n, queue.id, rows, _wait_ms(timeout), seen)
+
+    @staticmethod
+    def _seqs(answer: Answer, count: int) -> range:
+        first = cast("frames.Stored_", answer).first
+        return range(first, first + count)
+
+    def _receipts(self, answer: Answer) -> list[Receipt]:
+        told = cast("frames.Receipts", answer)
+        known = set(told.known)
+        return [Receipt(self.ids, seq, n in known) for n, seq in enumerate(told.seqs)]
+
+    # -------------------------------------------------------------------- claim, settle
+
+    def exchange(
+        self,
+        group: RemoteGroup,
+        pairs: Pairs = (),
+        most: int = 1,
+        *,
+        lease_s: float | None = None,
+        timeout: float | None = 0.0,
+        waiter: Waiter | None = None,
+        keep: bool = False,
+    ) -> Exchanged:
+        """Settle deliveries and claim the next ones in one request; see Desk.exchange.
+
+        `keep`: the host renews the leases for as long as this process lives.
+        """
+        pairs = list(pairs)
+        if waiter is not None and waiter.cancelled:
+            most = 0
+        make = self._exchange(group, pairs, most, lease_s, timeout, keep=keep)
+        gate = allocate_lock()
+        gate.acquire()
+        asked = self._link.send(make, lambda _: gate.release())
+        try:
+            if waiter is not None:
+                self._enlist(waiter, asked.n)
+            gate.acquire()
+        except BaseException:
+            self._give_up(asked, group, pairs)
+            raise
+        finally:
+            if waiter is not None:
+                with self._waits_lock:
+                    self._waits.pop(waiter, None)
+        return self._exchanged(group, pairs, asked)
+
+    async def aexchange(
+        self,
+        group: RemoteGroup,
+        pairs: Pairs = (),
+        most: int = 1,
+        *,
+        lease_s: float | None = None,
+        timeout: float | None = 0.0,
+        keep: bool = False,
+    ) -> Exchanged:
+        """Do the same as `exchange`, from a coroutine. Cancelling it loses nothing."""
+        pairs = list(pairs)
+        make = self._exchange(group, pairs, most, lease_s, timeout, keep=keep)
+        loop, to_loop = bridge()
+        future: asyncio.Future[None] = loop.create_future()
+        asked = self._link.send(make, lambda _: to_loop.answer(future))
+        try:
+            await future
+        except BaseException:
+            self._give_up(asked, group, pairs)
+            raise
+        return self._exchanged(group, pairs, asked)
+
+    def wait_claim(
+        self,
+        group: RemoteGroup,
+        most: int = 1,
+        timeout: float | None = None,
+        lease_s: float | None = None,
+        *,
+        waiter: Waiter | None = None,
+    ) -> list[Lease]:
+        """Lease up to `most` messages; wait for the first one for `timeout` seconds."""
+        done = self.exchange(*(group, (), most), lease_s=lease_s, timeout=timeout, waiter=waiter)
+        return done.leases
+
+    async def await_claim(
+        self,
+        group: RemoteGroup,
+        most: int = 1,
+        timeout: float | None = None,
+        lease_s: float | None = None,
+    ) -> list[Lease]:
+        """Do the same as `wait_claim`, from a coroutine."""
+        done = await self.aexchange(group, (), most, lease_s=lease_s, timeout=timeout)
+        return done.leases
+
+    def settle(self, pairs: Pairs) -> list[Lease]:
+        """Settle deliveries of any groups; return those that no longer counted."""
+        pairs = list(pairs)
+        if not pairs:
+            return []
+        answer = self._link.ask(lambda n, _: Exchange(n, self._endings(pairs)))
+        return self._settled(pairs, cast("frames.Exchanged", answer))
+
+    async def asettle(self, pairs: Pairs) -> list[Lease]:
+        """Do the same as `settle`, from a coroutine."""
+        pairs = list(pairs)
+        if not pairs:
+            return []
+        answer = await self._await(lambda n, _: Exchange(n, self._endings(pairs)))
+        return self._settled(pairs, cast("frames.Exchanged", answer))
+
+    def _exchange(
+        self,
+        group: RemoteGroup,
+        pairs: Pairs,
+        most: int,
+        lease_s: float | None,
+        timeout: float | None,
+        *,
+        keep: bool,
+    ) -> Make:
+        endings = self._endings(pairs)
+        lease_ms = None if lease_s is None else round(lease_s * 1000)
+        wait_ms = _wait_ms(timeout)
+        return lambda n, _: Exchange(n, endings, group.id, most, wait_ms, lease_ms, keep)
+
+    def _endings(self, pairs: Pairs) -> list[frames.WireEnding]:
+        return [to_wire(lease, ending, self.redact) for lease, ending in pairs]
+
+    def _exchanged(self, group: RemoteGroup, pairs: Pairs, asked: Asked) -> Exchanged:
+        answer = cast("frames.Exchanged", answer_of(asked))
+        stale = self._settled(pairs, answer)
+        leases = self.holdings.add(group, answer.leases, self.monotonic())
+        return Exchanged(list(leases), stale)
+
+    def _settled(self, pairs: Pairs, answer: frames.Exchanged) -> list[Lease]:
+        leases = [lease for lease, _ in pairs]
+        self.holdings.drop(leases)
+        return [leases[position] for position in answer.stale]
+
+    # -------------------------------------------------------------------------- waiting
+
+    def _enlist(self, waiter: Waiter, n: int) -> None:
+        with self._waits_lock:
+            self._waits[waiter] = n
+        if waiter.cancelled:  # meanwhile
+            self._link.tell(frames.Cancel(n))
+
+    def cancel_wait(self, *waiters: Waiter) -> None:
+        """Let waiters wait no more: their claims return at once, now and in future."""
+        for waiter in waiters:
+            waiter.cancelled = True
+            with self._waits_lock:
+                n = self._waits.get(waiter)
+            if n is not None:
+                self._link.tell(frames.Cancel(n))
+
+    def _give_up(self, asked: Asked, group: RemoteGroup, pairs: Pairs) -> None:
+        """Nobody waits for a claim any more: what it brings goes back, costing no attempt."""
+
+        def give_back(late: Asked) -> None:
+            self.holdings.drop(lease for lease, _ in pairs)
+            if isinstance(late.answer, frames.Exchanged) and late.answer.leases:
+                endings = [
+                    frames.WireEnding(group.id, lease.message.seq, lease.counter, 3)
+                    for lease in late.answer.leases
+                ]
+                self._link.send(lambda n, _: Exchange(n, endings), lambda _: None)
+
+        if self._link.pass_on(asked, give_back):
+            self._link.tell(frames.Cancel(asked.n))
+
+    # -------------------------------------------------------------------------- keeping
+
+    def extend(self, lease: Lease, seconds: float) -> None:
+        """Let a lease end `seconds` from now instead. Raises StaleLease."""
+        if not lease.is_held:
+            raise StaleLease(f"{lease!r} no longer counts")
+        token = Token(lease.group.id, lease.seq, lease.counter)
+        self._link.ask(lambda n, _: frames.Extend(n, token, round(seconds * 1000)))
+        lease.deadline = self.monotonic() + seconds
+
+    def keep(self, lease: Lease, alive: Callable[[], bool]) -> None:
+        """Let the host renew a lease for as long as this process lives and `alive()` says so."""
+        if self.holdings.keep(lease, alive):
+            self._link.tell(frames.Keep(_token(lease), on=True))
+
+    def unkeep(self, lease: Lease) -> None:
+        """Renew a lease no more: it ends when its time is over."""
+        if self.holdings.unkeep(lease):
+            self.unkeep_at_host(lease)
+
+    def unkeep_at_host(self, lease: Lease) -> None:
+        """Tell the host that nobody needs a lease renewed."""
+        self._link.tell(frames.Keep(_token(lease), on=False))
+
+    async def _await(self, make: Make) -> Answer:
+        """Ask from a coroutine. Cancelled, it is asked all the same, and the answer is lost."""
+        loop, to_loop = bridge()
+        future: asyncio.Future[None] = loop.create_future()
+        asked = self._link.send(make, lambda _: to_loop.answer(future))
+        await future
+        return answer_of(asked)
+
+
+def _token(lease: Lease) -> Token:
+    return Token(lease.group.id, lease.seq, lease.counter)
+
+
+def _wait_ms(timeout: float | None) -> int | None:
+    return None if timeout is None else max(0, round(timeout * 1000))
