@@ -48,19 +48,6 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     ordering_key: str | None = None
     max_attempts: int | None = None
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether there is nothing but body and kind: such a message costs no index."""
-        return (
-            self.headers is None
-            and self.priority == 0
-            and self.available_at_ms is None
-            and self.expires_at_ms is None
-            and self.dedup_key is None
-            and self.ordering_key is None
-            and self.max_attempts is None
-        )
-
 
 def draft(
     body: bytes | bytearray | memoryview,

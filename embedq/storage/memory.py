@@ -244,16 +244,14 @@ class MemoryStore:
 
     # -------------------------------------------------------------------- many messages
 
-    def open_deliveries(self, group: int, seqs: Iterable[int] | None = None) -> dict[int, int]:
-        """Return {seq: counter} of the deliveries opened in this epoch and not closed."""
+    def open_deliveries(self, group: int, seqs: Iterable[int]) -> dict[int, int]:
+        """Return {seq: counter} of deliveries of `seqs` opened in this epoch and not closed."""
         state = self._open_state()
-        wanted = None if seqs is None else set(seqs)
         return {
             row.seq: row.counter
-            for rows in state.deliveries.values()
-            for row in rows
+            for seq in seqs
+            for row in state.deliveries.get(seq, ())
             if row.group == group and row.epoch == state.epoch and row.ended is None
-            if wanted is None or row.seq in wanted
         }
 
     def expired(self, now: int, limit: int) -> list[tuple[int, int]]:
@@ -290,18 +288,10 @@ class MemoryStore:
         queues = [replace(row) for row in state.queues.values()]
         return queues, [replace(row) for row in state.groups.values()]
 
-    def tally(self, after: int, limit: int) -> Tally:
-        """Count the next `limit` messages after a seq."""
-        return _tally(self._open_state(), after, limit)
-
     def begin_tally(self) -> Callable[[], Tally]:
         """Fix this moment; the function returned counts everything as it is now."""
         state = self._open_state()
-        return lambda: _tally(state, 0, len(state.messages))._replace(dead=_tally_dead(state))
-
-    def tally_dead(self) -> dict[int, int]:
-        """Return {queue: dead letters}."""
-        return _tally_dead(self._open_state())
+        return lambda: _tally(state)
 
     def session_names(self, ids: Iterable[int]) -> dict[int, str]:
         """Return the names of sessions."""
@@ -309,9 +299,9 @@ class MemoryStore:
         return {id_: sessions[id_] for id_ in ids if id_ in sessions}
 
 
-def _tally(state: State, after: int, limit: int) -> Tally:
-    counts = Tally({}, {}, {}, after, {})
-    for message in [m for m in state.messages.values() if m.seq > after][:limit]:
+def _tally(state: State) -> Tally:
+    counts = Tally({}, {}, {}, 0, _tally_dead(state))
+    for message in state.messages.values():
         counts = counts._replace(upto=message.seq)
         counts.stored[message.queue] = counts.stored.get(message.queue, 0) + 1
         counts.last[message.queue] = message.seq

@@ -136,11 +136,8 @@ class Store(Protocol):
         """
         ...
 
-    def open_deliveries(self, group: int, seqs: Iterable[int] | None = None) -> dict[int, int]:
-        """Return {seq: counter} of deliveries open since this epoch. Needs the lock.
-
-        Of all messages, which may take long where history is kept, or of `seqs` only.
-        """
+    def open_deliveries(self, group: int, seqs: Iterable[int]) -> dict[int, int]:
+        """Return {seq: counter} of deliveries of `seqs` open since this epoch. Needs the lock."""
         ...
 
     def messages(self, seqs: Sequence[int]) -> list[Stored]:
@@ -172,14 +169,6 @@ class Store(Protocol):
 
     def dead_letter(self, seq: int, group: int) -> DeadRow | None:
         """Return one dead letter."""
-        ...
-
-    def tally(self, after: int, limit: int) -> Tally:
-        """Count one stretch of messages; dead letters are counted by `tally_dead`."""
-        ...
-
-    def tally_dead(self) -> dict[int, int]:
-        """Return {queue: dead letters}."""
         ...
 
     def begin_tally(self) -> Callable[[], Tally]:

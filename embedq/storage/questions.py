@@ -118,13 +118,10 @@ class Questions:
         row = self._group(group)
         return self.ask(lambda db: reads.latest(db, group, seq, row.queue, row.floor))
 
-    def open_deliveries(self, group: int, seqs: Iterable[int] | None = None) -> dict[int, int]:
+    def open_deliveries(self, group: int, seqs: Iterable[int]) -> dict[int, int]:
         """See the port."""
-        if seqs is not None:
-            wanted = list(seqs)
-            return self.ask(lambda db: reads.open_among(db, group, self.epoch, wanted))
-        of_epoch = (group, self.epoch)
-        return self.ask(lambda db: dict(db.execute(sql.OPEN_DELIVERIES, of_epoch).fetchall()))
+        wanted = list(seqs)
+        return self.ask(lambda db: reads.open_among(db, group, self.epoch, wanted))
 
     def messages(self, seqs: Sequence[int]) -> list[Stored]:
         """See the port."""
@@ -154,15 +151,6 @@ class Questions:
     def dead_letter(self, seq: int, group: int) -> DeadRow | None:
         """See the port."""
         return self.read(lambda db: reads.dead_letter(db, seq, group))
-
-    def tally(self, after: int, limit: int) -> Tally:
-        """See the port."""
-        groups = list(self._applier.catalogue.groups.values())
-        return self.read(lambda db: reads.tally(db, groups, after, limit))
-
-    def tally_dead(self) -> dict[int, int]:
-        """See the port."""
-        return self.read(lambda db: dict(db.execute(sql.DEAD_COUNTS).fetchall()))
 
     def begin_tally(self) -> Callable[[], Tally]:
         """See the port. The snapshot pins the log while it is being counted."""

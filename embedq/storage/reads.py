@@ -192,7 +192,7 @@ def latest(
 def open_among(
     connection: sqlite3.Connection, group: int, epoch: int, seqs: list[int]
 ) -> dict[int, int]:
-    """Answer `Store.open_deliveries` for some messages."""
+    """Answer `Store.open_deliveries`."""
     latest, _ = _touched_in(connection, group, seqs)
     return {
         seq: touched.counter
@@ -244,7 +244,7 @@ def dead_letter(connection: sqlite3.Connection, seq: int, group: int) -> DeadRow
 def tally(
     connection: sqlite3.Connection, groups: Iterable[GroupRow], after: int, limit: int
 ) -> Tally:
-    """Answer `Store.tally`."""
+    """Count one stretch of messages: what is stored, and settled by each of `groups`."""
     upto: int | None = connection.execute(sql.STRETCH, (after, limit)).fetchone()[0]
     if upto is None:
         return Tally({}, {}, {}, after, {})

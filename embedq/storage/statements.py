@@ -256,7 +256,6 @@ DELIVERY_COLUMNS = (
 )
 DELIVERIES = f"SELECT {DELIVERY_COLUMNS} FROM delivery WHERE seq=? ORDER BY grp,attempt"
 DELIVERIES_OF = f"SELECT {DELIVERY_COLUMNS} FROM delivery WHERE seq=? AND grp=? ORDER BY attempt"
-OPEN_DELIVERIES = "SELECT seq,counter FROM delivery WHERE grp=? AND epoch=? AND ended IS NULL"
 #: Uses msg_expires.
 EXPIRED = (
     "SELECT seq,queue FROM msg WHERE expires IS NOT NULL AND expires<=? "

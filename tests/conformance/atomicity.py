@@ -104,10 +104,9 @@ class Atomicity(Theme):
             [store.unsettled(seq) for seq in seqs],
             [scene.waiting(group.id) for group in groups],
             [scene.timed(group.id, retries=r) for group in groups for r in (False, True)],
-            [store.open_deliveries(group.id) for group in groups],
+            [scene.open_deliveries(group.id) for group in groups],
             scene.letters(queue),
-            store.tally_dead(),
-            store.tally(0, EVERYTHING),
+            scene.tally(),
             store.session_names(range(1, 20)),
         ]
 

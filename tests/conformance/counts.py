@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from embedq.storage.ops import Save
 from embedq.storage.port import Tally
 from tests.conformance.scenario import EVERYTHING, Scenario, Theme, row
@@ -14,35 +12,11 @@ def without_zeros(counts: dict[int, int]) -> dict[int, int]:
 
 
 class Counts(Theme):
-    def tally(self, scene: Scenario, limit: int = 1_000) -> Tally:
-        """Add up all stretches."""
-        stored: dict[int, int] = {}
-        last: dict[int, int] = {}
-        settled: dict[int, int] = {}
-        after = 0
-        while True:
-            part = scene.store.tally(after, limit)
-            if not part.stored:
-                assert part.upto == after
-                return Tally(stored, last, without_zeros(settled), after, {})
-            assert part.upto > after
-            assert part.dead == {}
-            assert sum(part.stored.values()) <= limit
-            last |= part.last
-            for total, more in ((stored, part.stored), (settled, part.settled)):
-                for key, count in more.items():
-                    total[key] = total.get(key, 0) + count
-            after = part.upto
-
     def test_an_empty_store_counts_nothing(self, scene: Scenario) -> None:
         scene.queue_and_group()
-        assert self.tally(scene) == Tally({}, {}, {}, 0, {})
-        assert without_zeros(scene.store.tally_dead()) == {}
+        assert scene.tally() == Tally({}, {}, {}, 0, {})
 
-    @pytest.mark.parametrize("limit", [1, 2, 3, 100])
-    def test_messages_and_settlements_are_counted_stretch_by_stretch(
-        self, scene: Scenario, limit: int
-    ) -> None:
+    def test_messages_and_settlements_are_counted(self, scene: Scenario) -> None:
         queue, group, audit = scene.queue_and_groups()
         other = scene.queue("mail")
         elsewhere = scene.group(other)
@@ -54,12 +28,12 @@ class Counts(Theme):
         scene.fail(audit, seqs[1])
         scene.start_and_ack(elsewhere, foreign[0])
         late = scene.group(queue, "late", floor=seqs[1])
-        assert self.tally(scene, limit) == Tally(
+        assert scene.tally() == Tally(
             {queue: 4, other: 2},
             {queue: seqs[-1], other: foreign[-1]},
             {group: 3, late: 2},
             foreign[-1],
-            {},
+            {queue: 1},
         )
 
     def test_a_message_below_the_floor_is_counted_once(self, scene: Scenario) -> None:
@@ -68,7 +42,7 @@ class Counts(Theme):
         scene.start_and_ack(group, seqs[0], seqs[2])
         late = scene.group(queue, "late", floor=seqs[1])
         scene.start_and_ack(late, seqs[2])
-        assert self.tally(scene).settled == {group: 2, late: 3}
+        assert scene.tally().settled == {group: 2, late: 3}
 
     def test_everything_can_be_counted_as_of_one_moment(self, scene: Scenario) -> None:
         queue, group, audit = scene.queue_and_groups()
@@ -95,11 +69,6 @@ class Counts(Theme):
         found = count()
         assert found._replace(settled=without_zeros(found.settled)) == expected
 
-    def test_counting_an_empty_store_gives_nothing(self, scene: Scenario) -> None:
-        scene.queue_and_group()
-        found = scene.store.begin_tally()()
-        assert found._replace(settled=without_zeros(found.settled)) == Tally({}, {}, {}, 0, {})
-
     def test_upkeep_changes_nothing_that_can_be_seen(self, scene: Scenario) -> None:
         queue, group = scene.queue_and_group()
         seqs = scene.put(queue, 20)
@@ -119,7 +88,7 @@ class Counts(Theme):
         scene.bury(group, seq)
         scene.bury(audit, seq)
         scene.bury(elsewhere, foreign)
-        assert without_zeros(scene.store.tally_dead()) == {queue: 2, other: 1}
+        assert scene.tally().dead == {queue: 2, other: 1}
 
     def test_expired_messages_come_oldest_first(self, scene: Scenario) -> None:
         queue, _ = scene.queue_and_group()
@@ -161,5 +130,5 @@ class Counts(Theme):
         queue, group = scene.queue_and_group()
         seqs = scene.put(queue, 30)
         scene.start_and_ack(group, *seqs[::3])
-        assert self.tally(scene, 7).stored == {queue: 20}
+        assert scene.tally().stored == {queue: 20}
         assert len(scene.store.range(queue, 0, EVERYTHING)) == 20

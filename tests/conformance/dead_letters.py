@@ -65,7 +65,7 @@ class DeadLetters(Theme):
         scene.start(group, seq)
         assert scene.bury(group, seq).removed == 1
         assert (scene.message(seq), scene.store.deliveries(seq)) == (None, [])
-        assert scene.store.open_deliveries(group) == {}
+        assert scene.open_deliveries(group) == {}
 
     def test_a_running_delivery_ends_as_the_last_attempt(self, scene: Scenario) -> None:
         queue, group = scene.queue_and_group()
@@ -113,7 +113,7 @@ class DeadLetters(Theme):
         (found,) = scene.store.deliveries(seq)
         assert (found.attempt, found[-5:]) == (1, (ENDED, Outcome.DEAD, None, None, b"why"))
         assert scene.store.unsettled(seq) == [audit]
-        assert scene.store.open_deliveries(group) == {}
+        assert scene.open_deliveries(group) == {}
 
     def test_while_others_wait_a_death_without_delivery_is_attempt_0(
         self, scene: Scenario

@@ -33,14 +33,14 @@ class Deliveries(Theme):
         seqs = scene.put(queue, count)
         scene.start(group, *seqs, now=STARTED)
         scene.commit(Start(group, STARTED, None, 500, [], [Again(s, 2, 1) for s in seqs]))
-        assert scene.store.open_deliveries(group) == dict(zip(seqs, range(500, 999), strict=False))
+        assert scene.open_deliveries(group) == dict(zip(seqs, range(500, 999), strict=False))
         some = [seqs[-1] + 9, seqs[0]]
         assert scene.store.open_deliveries(group, some) == {seqs[0]: 500}
         assert scene.store.open_deliveries(group, []) == {}
         more = scene.put(queue, 2)
         start = Start(group, STARTED, None, 900, more, [Again(seqs[0], 3, 2)])
         scene.commit(start)
-        found = scene.store.open_deliveries(group)
+        found = scene.open_deliveries(group)
         assert [found[seq] for seq in (*more, seqs[0])] == [900, 901, 902]
 
     def test_a_start_may_answer_with_the_messages(self, scene: Scenario) -> None:
@@ -50,7 +50,7 @@ class Deliveries(Theme):
         start = Start(group, STARTED, None, 50, seqs[1:3], [Again(seqs[4], 2, 0)])
         start.reads = True
         scene.commit(start)
-        assert scene.store.open_deliveries(group) == {seqs[1]: 50, seqs[2]: 51, seqs[4]: 52}
+        assert scene.open_deliveries(group) == {seqs[1]: 50, seqs[2]: 51, seqs[4]: 52}
         if start.messages is not None:  # else they are asked for
             by_seq = sorted(start.messages)
             assert by_seq == sorted(scene.store.messages([*seqs[1:3], seqs[4]]))
@@ -127,7 +127,7 @@ class Deliveries(Theme):
         found = scene.store.latest(group, seq)
         assert found is not None
         assert found[-5:] == (ENDED, outcome, RETRY_AT, None, b"why")
-        assert scene.store.open_deliveries(group) == {}
+        assert scene.open_deliveries(group) == {}
         assert scene.store.unsettled(seq) == [group]
 
     def test_a_failure_of_an_attempt_that_is_not_open_changes_nothing(
@@ -152,7 +152,7 @@ class Deliveries(Theme):
         scene.commit(Release(group, [(seqs[0], 1), (seqs[2], 1)]))
         assert [scene.store.deliveries(seq) for seq in (seqs[0], seqs[2])] == [[], []]
         assert scene.store.latest(group, seqs[0]) is None
-        assert list(scene.store.open_deliveries(group)) == [seqs[1]]
+        assert list(scene.open_deliveries(group)) == [seqs[1]]
 
     def test_releasing_what_is_not_open_changes_nothing(self, scene: Scenario) -> None:
         queue, group = scene.queue_and_group()
@@ -179,10 +179,10 @@ class Deliveries(Theme):
         (seq,) = scene.put(queue)
         scene.start(group, seq)
         assert scene.store.latest(audit, seq) is None
-        assert scene.store.open_deliveries(audit) == {}
+        assert scene.open_deliveries(audit) == {}
         scene.commit(Release(audit, [(seq, 1)]))
         scene.fail(audit, seq)
-        assert list(scene.store.open_deliveries(group)) == [seq]
+        assert list(scene.open_deliveries(group)) == [seq]
 
     def test_deliveries_are_listed_by_group_and_attempt(self, scene: Scenario) -> None:
         queue, group, audit = scene.queue_and_groups()
@@ -220,7 +220,7 @@ class Deliveries(Theme):
         scene.start(group, old)
         scene.reopen()
         (counter,) = scene.start(group, new)
-        assert scene.store.open_deliveries(group) == {new: counter}
+        assert scene.open_deliveries(group) == {new: counter}
         found = scene.store.latest(group, old)
         assert found is not None
         assert (found.epoch, found.ended) == (scene.store.epoch - 1, None)

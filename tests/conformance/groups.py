@@ -157,7 +157,7 @@ class Groups(Theme):
         assert scene.do(Collect(queue, 0, EVERYTHING)).removed == 1
         assert scene.seqs(queue) == [waiting, leased]
         assert scene.store.deliveries(done) == []
-        assert list(scene.store.open_deliveries(group)) == [leased]
+        assert list(scene.open_deliveries(group)) == [leased]
 
     def test_collecting_looks_at_one_stretch_of_one_queue(self, scene: Scenario) -> None:
         queue, group = scene.queue_and_group()
@@ -213,7 +213,7 @@ class Groups(Theme):
         scene.start(audit, seq)
         scene.commit(Save([], [(group, seq, 1)], exact=False))
         assert [found.group for found in scene.store.deliveries(seq)] == [audit]
-        assert list(scene.store.open_deliveries(audit)) == [seq]
+        assert list(scene.open_deliveries(audit)) == [seq]
 
     def test_floors_only_rise(self, scene: Scenario) -> None:
         queue, group = scene.queue_and_group()

@@ -170,7 +170,7 @@ class Puts(Theme):
         put = plain(queue, b"straight to a waiting consumer")
         scene.commit(put, Start(group, STARTED, None, 1, [seq], []))
         assert put.first == seq
-        assert scene.store.open_deliveries(group) == {seq: 1}
+        assert scene.open_deliveries(group) == {seq: 1}
         assert scene.waiting(group)[0] == [1]
 
     def test_whatever_happens_to_a_message_its_content_stays(self, scene: Scenario) -> None:

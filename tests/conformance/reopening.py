@@ -51,7 +51,7 @@ class Reopening(Theme):
                 [scene.timed(where, retries=r) for where in (group, audit) for r in (False, True)],
                 scene.letters(queue),
                 without_counts(store),
-                store.tally(0, 100),
+                scene.tally(),
                 store.session_names([session]),
             ]
 
@@ -156,7 +156,7 @@ class Reopening(Theme):
             lambda: store.load_due(LoadDue(group, False, (0, 0), 10)),
             lambda: store.next_of_key(group, "k", 0),
             lambda: store.latest(group, 1),
-            lambda: store.open_deliveries(group),
+            lambda: store.open_deliveries(group, [1]),
             lambda: store.messages([1]),
             lambda: store.expired(0, 1),
             lambda: store.unsettled(1),
@@ -164,8 +164,6 @@ class Reopening(Theme):
             lambda: store.deliveries(1),
             lambda: store.dead(queue, 0, 1),
             lambda: store.dead_letter(1, group),
-            lambda: store.tally(0, 1),
-            store.tally_dead,
             store.begin_tally,
             lambda: store.session_names([1]),
         )

@@ -30,7 +30,7 @@ from embedq.storage.ops import (
     Release,
     Start,
 )
-from embedq.storage.port import Load, LoadDue, Store
+from embedq.storage.port import Load, LoadDue, Store, Tally
 from embedq.storage.rows import DeadRow, Row, Stored, Waiting
 
 O = TypeVar("O", bound=Op)  # noqa: E741  # an operation
@@ -204,6 +204,18 @@ class Scenario:
 
     def letters(self, queue: int) -> list[DeadRow]:
         return self.store.dead(queue, 0, EVERYTHING)
+
+    def open_deliveries(self, group: int) -> dict[int, int]:
+        """Return the counters of all open deliveries."""
+        queues, _ = self.store.catalogue()
+        seqs = [seq for queue in queues for seq in self.seqs(queue.id)]
+        return self.store.open_deliveries(group, seqs)
+
+    def tally(self) -> Tally:
+        """Count everything, as of now; what is nothing is left out."""
+        found = self.store.begin_tally()()
+        settled = {group: count for group, count in found.settled.items() if count}
+        return found._replace(settled=settled)
 
     def waiting(
         self, group: int, priority: int = 0, *, limit: int = 1_000

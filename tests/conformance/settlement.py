@@ -19,7 +19,7 @@ class Settlement(Theme):
         assert scene.ack(group, first) == 1
         assert scene.seqs(queue) == [second]
         assert scene.store.deliveries(first) == []
-        assert list(scene.store.open_deliveries(group)) == [second]
+        assert list(scene.open_deliveries(group)) == [second]
         assert scene.waiting(group)[0] == []
 
     def test_an_acked_message_leaves_with_its_failed_attempts_too(self, scene: Scenario) -> None:
@@ -83,7 +83,7 @@ class Settlement(Theme):
         scene.start_and_ack(group, seq, now=ENDED)
         (found,) = scene.store.deliveries(seq)
         assert found[-5:] == (ENDED, Outcome.ACKED, None, None, None)
-        assert scene.store.open_deliveries(group) == {}
+        assert scene.open_deliveries(group) == {}
 
     def test_a_group_that_is_done_does_not_get_the_message_again(self, scene: Scenario) -> None:
         queue, group, audit = scene.queue_and_groups()

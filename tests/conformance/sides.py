@@ -73,7 +73,7 @@ class Side(Scenario):
             yield f"stream {priority}", self.waiting(group, priority, limit=limit)
         yield "delayed messages", self.timed(group, retries=False, limit=limit)
         yield "retries", self.timed(group, retries=True, limit=limit)
-        yield "open deliveries", self.store.open_deliveries(group)
+        yield "open deliveries", self.open_deliveries(group)
 
     def _answers_of_messages(self) -> Iterator[tuple[str, object]]:
         store, seqs = self.store, self.all_seqs()
@@ -104,19 +104,17 @@ class Side(Scenario):
         queue = self.queue_number
         expired = sorted(store.expired(now, EVERYTHING))  # the order of equal times is free
         yield "expired", [(seq, queue(id_)) for seq, id_ in expired]
-        counted = store.begin_tally()()
-        stretch = store.tally(0, limit)
-        for name, tally in (("all counts", counted), ("counts of a stretch", stretch)):
-            yield (
-                name,
-                (
-                    {queue(id_): count for id_, count in tally.stored.items() if count},
-                    {queue(id_): last for id_, last in tally.last.items()},
-                    {self.group_number(id_): n for id_, n in tally.settled.items() if n},
-                    {queue(id_): count for id_, count in tally.dead.items() if count},
-                    tally.upto,
-                ),
-            )
+        tally = store.begin_tally()()
+        yield (
+            "counts",
+            (
+                {queue(id_): count for id_, count in tally.stored.items() if count},
+                {queue(id_): last for id_, last in tally.last.items()},
+                {self.group_number(id_): n for id_, n in tally.settled.items() if n},
+                {queue(id_): count for id_, count in tally.dead.items() if count},
+                tally.upto,
+            ),
+        )
         yield "sessions", list(store.session_names(self.sessions).values())
 
     def _catalogue(self) -> object:

@@ -46,9 +46,9 @@ def raised(text, limit=LIMITS.error_bytes, kind=ValueError):
 # --- drafts --------------------------------------------------------------------------------------
 
 
-def test_a_draft_of_a_body_is_plain():
+def test_a_draft_of_a_body_has_nothing_else():
     assert draft(b"x") == Draft(b"x")
-    assert draft(b"x", 2).is_plain
+    assert draft(b"x", 2) == Draft(b"x", 2)
 
 
 @pytest.mark.parametrize(
@@ -64,9 +64,9 @@ def test_a_draft_of_a_body_is_plain():
         {"max_attempts": 255},
     ],
 )
-def test_any_option_makes_a_draft_more_than_plain(more):
+def test_any_option_is_in_the_draft(more):
     made = draft(b"x", **more)
-    assert not made.is_plain
+    assert made != Draft(b"x")
     for name, value in more.items():
         assert getattr(made, name) == value
 

@@ -80,7 +80,7 @@ class TestOnlyInMemory(Theme):
         scene.start_and_ack(group, seq)
         scene.start(group, seq)
         assert scene.store.deliveries(seq) == []
-        assert scene.store.open_deliveries(group) == {}
+        assert scene.open_deliveries(group) == {}
 
     def test_readers_keep_the_moment_they_asked_for(self, scene: Scenario) -> None:
         queue, group = scene.queue_and_group()

@@ -43,8 +43,6 @@ READS: dict[str, Callable[[SqliteStore], object]] = {
     "deliveries": lambda store: store.deliveries(1),
     "dead": lambda store: store.dead(1, 0, 9),
     "dead_letter": lambda store: store.dead_letter(1, 1),
-    "tally": lambda store: store.tally(0, 9),
-    "tally_dead": lambda store: store.tally_dead(),
     "begin_tally": lambda store: store.begin_tally()(),
     "session_names": lambda store: store.session_names([1]),
 }
@@ -54,8 +52,7 @@ ASKED: dict[str, Callable[[SqliteStore], object]] = {
     "catalogue": lambda store: store.catalogue(),
     "next_of_key": lambda store: store.next_of_key(1, "k", 0),
     "latest": lambda store: store.latest(1, 1),
-    "open_deliveries": lambda store: store.open_deliveries(1),
-    "open_deliveries of some": lambda store: store.open_deliveries(1, [1]),
+    "open_deliveries": lambda store: store.open_deliveries(1, [1]),
 }
 
 
