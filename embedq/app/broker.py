@@ -6,16 +6,15 @@ Does not know: how messages are stored, delivered or run.
 
 from __future__ import annotations
 
-import atexit
 import os
 import threading
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from embedq.app import settings as setting
-from embedq.app.opening import declare, open_desk
+from embedq.app.hearing import Hearing
+from embedq.app.opening import close_at_exit, declare, need_not_close, open_desk
 from embedq.app.options import QueueOptions, policy_changes
 from embedq.app.queue import Queue
 from embedq.broker.redaction import Redact
@@ -23,7 +22,7 @@ from embedq.broker.stats import BrokerStats, of_broker
 from embedq.broker.twins import twin
 from embedq.clock import Clock, parse_duration
 from embedq.errors import ForkedBroker, NotRunning, UsageError
-from embedq.events import Listener, check_listener
+from embedq.events import Listener
 from embedq.limits import LIMITS, Limits
 from embedq.names import check_queue_name
 from embedq.policy import Duration, RetryPolicy
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
     from embedq.workers.signals import Signals
 
 T = TypeVar("T")
-_Heard = tuple[str, Listener, str | None]
 
 
 class Broker:
@@ -76,8 +74,7 @@ class Broker:
         self._declared: dict[str, dict[str, object]] = {}
         self._states: dict[str, QueueState] = {}
         self._consumers = Consumers()
-        self._heard: dict[int, _Heard] = {}
-        self._leave: dict[int, Callable[[], None]] = {}
+        self._hearing = Hearing()
         self._desk: Desk | None = None
         self._runner: ConsumerRunner | None = None
         self._signals: Signals | None = None
@@ -139,12 +136,15 @@ class Broker:
         return Queue(self, name, type, retry)
 
     def add_consumer(self, spec: ConsumerSpec) -> None:
-        """Register a consumer; it starts at once if the others run. See Queue.consumer."""
+        """Register a consumer; it starts at once if the others run. See Queue.consumer.
+
+        The same function again (a reloaded module, a notebook's cell) takes the former's place.
+        """
         with self._lock:
-            self._consumers.add(spec)
+            former = self._consumers.add(spec)
             runner = self._runner
         if runner is not None:
-            runner.add(spec)
+            runner.add(spec, former)
 
     @overload
     def on(self, event: str, /, *, queue: str | None = None) -> Callable[[Listener], Listener]: ...
@@ -163,28 +163,11 @@ class Broker:
         if listener is None:
 
             def decorate(function: Listener) -> Listener:
-                self._listen(event, function, queue)
+                self._hearing.add(event, function, queue)
                 return function
 
             return decorate
-        return self._listen(event, listener, queue)
-
-    def _listen(self, event: str, listener: Listener, queue: str | None) -> Callable[[], None]:
-        check_listener(event, listener, queue)
-        with self._lock:
-            number = max(self._heard, default=0) + 1
-            self._heard[number] = (event, listener, queue)
-            if self._desk is not None:
-                self._leave[number] = self._desk.events.on(event, listener, queue=queue)
-
-        def off() -> None:
-            with self._lock:
-                self._heard.pop(number, None)
-                leave = self._leave.pop(number, None)
-            if leave is not None:
-                leave()
-
-        return off
+        return self._hearing.add(event, listener, queue)
 
     # ---------------------------------------------------------------------------- opening
 
@@ -224,10 +207,18 @@ class Broker:
 
         return await asyncio.to_thread(self.state_of, name)
 
+    @property
+    def _is_foreign(self) -> bool:
+        """Whether this process is a forked child of the one that made the broker."""
+        return os.getpid() != self._pid
+
+    def _check_process(self) -> None:
+        if self._is_foreign:
+            raise ForkedBroker(f"{self!r} belongs to the parent process")
+
     def _open(self, *, again: bool = False) -> Desk:
         with self._lock:
-            if os.getpid() != self._pid:
-                raise ForkedBroker("this broker belongs to the parent process")
+            self._check_process()
             if self._desk is not None:
                 return self._desk
             if self._stopped and not again:
@@ -235,8 +226,7 @@ class Broker:
             desk = open_desk(self.settings, self._clock, self._limits)
             try:
                 desk.redact = self.settings.redact
-                for number, (event, listener, queue) in self._heard.items():
-                    self._leave[number] = desk.events.on(event, listener, queue=queue)
+                self._hearing.connect(desk.events)
                 desk.announce()
                 for name, changes in self._declared.items():
                     self._states[name] = declare(desk, name, changes)
@@ -245,7 +235,7 @@ class Broker:
                 raise
             self._desk = desk
             self._stopped = False
-            _open_brokers.add(self)
+            close_at_exit(self)
             return desk
 
     def _close(self) -> None:
@@ -253,15 +243,15 @@ class Broker:
             desk = self._desk
             self._desk = None
             self._states = {}
-            self._leave = {}
+            self._hearing.disconnect()
             self._stopped = True
-            _open_brokers.discard(self)
+            need_not_close(self)
         if desk is not None:
             desk.close()
 
     def close_at_exit(self) -> None:
         """Close a file that was opened by its first use and never closed."""
-        if os.getpid() == self._pid:
+        if not self._is_foreign:
             self._close()
 
     # ---------------------------------------------------------------------------- running
@@ -276,6 +266,7 @@ class Broker:
     def _start(self, loop: asyncio.AbstractEventLoop | None) -> ConsumerRunner:
         from embedq.workers.crews import ConsumerRunner  # noqa: PLC0415  # loads asyncio
 
+        self._check_process()
         with self._lock:
             if self._runner is not None:
                 raise UsageError(f"{self!r} runs already", hint="start it once, in one place")
@@ -294,12 +285,17 @@ class Broker:
 
         `grace`: how long handlers may take to finish (default: the broker's). While `run` runs,
         this makes it end, from any thread; it then returns at once, with None.
+
+        Raises UsageError in a handler and on the loop of the handlers, which it would wait for.
         """
+        self._check_process()
         signals = self._signals
         if signals is not None:
             signals.stop()
             return None
         runner, seconds = self._runner, self._grace(grace)
+        if runner is not None:
+            runner.check_caller(blocks=True)
         try:
             return None if runner is None else runner.drain(seconds)
         finally:
@@ -334,8 +330,9 @@ class Broker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Drain and close."""
-        self.stop()
+        """Drain and close. In a child made by fork the broker is the parent's, and left alone."""
+        if not self._is_foreign:
+            self.stop()
 
     async def __aenter__(self) -> Self:
         """Start; handlers that are coroutines run on this loop."""
@@ -347,12 +344,20 @@ class Broker:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Drain and close."""
+        """Drain and close; being cancelled meanwhile ends the grace."""
+        await self._aleave()
+
+    async def _aleave(self, before: Callable[[ConsumerRunner], object] | None = None) -> None:
+        """Drain and close, having told `before` what is to be drained."""
         import asyncio  # noqa: PLC0415  # loaded already, by those who use coroutines
 
         runner = self._runner
+        if self._is_foreign:
+            return
         try:
             if runner is not None:
+                if before is not None:
+                    before(runner)
                 await runner.adrain(self.settings.grace)
         finally:
             self._runner = None
@@ -363,7 +368,7 @@ class Broker:
         """What ASGI frameworks take as `lifespan=`: the broker runs while the application does."""
         from embedq.app.lifespan import lifespan_of  # noqa: PLC0415
 
-        return lifespan_of(self)
+        return lifespan_of(self, self._aleave)
 
     # ---------------------------------------------------------------------------- looking
 
@@ -380,17 +385,15 @@ class Broker:
         return of_broker(self.desk, running=runner.running, stuck=runner.stuck)
 
     astats = twin(stats)
-    astop = twin(stop)
+
+    async def astop(self, grace: Duration | None = None) -> Report | None:
+        """Do the same as `stop`, from a coroutine."""
+        if self._runner is not None and self._signals is None:
+            self._runner.check_caller(blocks=False)
+        return await self._astop(grace)
+
+    _astop = twin(stop)
 
     def __repr__(self) -> str:
         path = self._given.get("path")
         return "Broker()" if path is None else f"Broker({path!r})"
-
-
-_open_brokers: weakref.WeakSet[Broker] = weakref.WeakSet()
-
-
-@atexit.register
-def _close_all() -> None:
-    for broker in list(_open_brokers):
-        broker.close_at_exit()

@@ -1,13 +1,17 @@
 """Open the file of a broker and declare what was said about its queues.
 
-Knows: that a folder may be missing, that what is not said about a queue stays as it is.
+Knows: that a folder may be missing, that what is not said about a queue stays as it is, and
+which files are to be closed when the program ends.
 Does not know: consumers, when a broker is opened or closed.
 """
 
 from __future__ import annotations
 
+import atexit
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Protocol
 
 from embedq.app.settings import Settings
 from embedq.broker.desk import Desk
@@ -30,3 +34,30 @@ def declare(desk: Desk, name: str, changes: Mapping[str, object]) -> QueueState:
     known = desk.queues.get(name)
     policy = QueuePolicy() if known is None else known.policy
     return desk.queue(name, policy.changed(**changes) if changes else None)
+
+
+class Open(Protocol):
+    """What has a file open; weakly referable."""
+
+    def close_at_exit(self) -> None:
+        """Close it."""
+        ...
+
+
+_open: weakref.WeakSet[Open] = weakref.WeakSet()
+
+
+def close_at_exit(broker: Open) -> None:
+    """Let the file of a broker be closed when the program ends, should nobody do it before."""
+    _open.add(broker)
+
+
+def need_not_close(broker: Open) -> None:
+    """Forget it again."""
+    _open.discard(broker)
+
+
+@atexit.register
+def _close_all() -> None:
+    for broker in list(_open):
+        broker.close_at_exit()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
 from embedq.broker.endings import DONE, Ending
 from embedq.errors import InvalidOption, Reject, Retry, shown
-from embedq.workers.verdict import Case, Judge
+from embedq.workers.verdict import Case, Judge, check_delay
 
 if TYPE_CHECKING:
     from embedq.broker.delivery import Delivery
@@ -76,11 +76,6 @@ class Batch(Sequence[T_co], Generic[T_co]):
             self._made = self._deliveries()
         return self._made
 
-    @property
-    def has_deliveries(self) -> bool:
-        """Whether the handler looked at the deliveries, and may have settled some itself."""
-        return self._made is not None
-
     def ack(self, *indexes: int) -> None:
         """Say that these are done, even if the handler fails later. IndexError outside."""
         for index in indexes:
@@ -88,18 +83,28 @@ class Batch(Sequence[T_co], Generic[T_co]):
 
     def retry(self, index: int, delay: str | float | timedelta | None = None) -> None:
         """Say that this one failed: again after `delay`, None leaves it to the retry policy."""
+        if delay is not None:
+            check_delay(delay, "delay")
         self._mark(index, Retry(delay))
 
     def fail(self, index: int, error: BaseException) -> None:
         """Say that this one failed with `error`: the retry policy decides, as if it was raised."""
         if not isinstance(error, BaseException):
             raise InvalidOption(
-                f"error={shown(error)} is not an exception", hint="batch.reject() takes a text"
+                f"error={shown(error)} is not an exception",
+                hint="give an exception that was raised or made; batch.reject() takes a text",
+                argument="error",
             )
         self._mark(index, error)
 
     def reject(self, index: int, reason: str = "") -> None:
         """Say that this one is to be dead-lettered now, for this reason."""
+        if not isinstance(reason, str):
+            raise InvalidOption(
+                f"reason={shown(reason)} is not a text",
+                hint="for an exception use batch.fail()",
+                argument="reason",
+            )
         self._mark(index, Reject(reason))
 
     def _mark(self, index: int, mark: Mark) -> None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from embedq.broker.desk import Desk
-from embedq.errors import StorageError
+from embedq.errors import StorageError, UsageError
 from embedq.policy import Rng
 from embedq.workers.bell import Bell
 from embedq.workers.drain import Drain, Report
@@ -77,12 +77,20 @@ class ConsumerRunner:
         for spec in specs:
             self._start(spec)
 
-    def add(self, spec: ConsumerSpec) -> None:
-        """Add a consumer: it starts at once if the others have."""
+    def add(self, spec: ConsumerSpec, instead_of: Sequence[ConsumerSpec] = ()) -> None:
+        """Add a consumer: it starts at once if the others have.
+
+        Those it takes the place of claim nothing more; what they are at comes to its end.
+        """
+        former = {id(each) for each in instead_of}
         with self._lock:
+            self._waiting = [each for each in self._waiting if id(each) not in former]
+            leaving = [crew for crew in self.crews if id(crew.spec) in former]
             if not self._started:
                 self._waiting.append(spec)
                 return
+        for crew in leaving:
+            crew.close()
         self._start(spec)
 
     def _start(self, spec: ConsumerSpec) -> None:
@@ -122,6 +130,24 @@ class ConsumerRunner:
             return self._own.loop
 
     # ---------------------------------------------------------------------------- ending
+
+    def check_caller(self, *, blocks: bool) -> None:
+        """Raise UsageError if a drain would wait for its own caller: a handler, or their loop.
+
+        `blocks`: whether the caller is going to block its thread.
+        """
+        for crew in self.crews:
+            if crew.is_handling_here():
+                raise UsageError(
+                    f"the handler {crew.spec.name!r} is to be waited for, and waits itself",
+                    hint="let it return, and stop where the broker was started; broker.stop() "
+                    "in a handler is possible with broker.run()",
+                )
+            if blocks and crew.is_on_this_loop():
+                raise UsageError(
+                    f"the handlers of {crew.spec.name!r} run on this loop, which would wait",
+                    hint="use `await broker.astop()`",
+                )
 
     def drain(self, grace_s: float = GRACE_S, *, reason: str = "stop") -> Report:
         """Claim nothing more, wait up to `grace_s` for handlers, give the rest back.
@@ -163,12 +189,21 @@ class ConsumerRunner:
     async def adrain(self, grace_s: float = GRACE_S, *, reason: str = "stop") -> Report:
         """Do the same as `drain`, from a coroutine, which may run on the consumers' loop.
 
-        It goes on to its end if the caller is cancelled.
+        If the caller is cancelled the grace is over: what still runs is given back first.
         """
         work = asyncio.get_running_loop().run_in_executor(
             None, lambda: self.drain(grace_s, reason=reason)
         )
-        return await asyncio.shield(work)
+        cancelled: asyncio.CancelledError | None = None
+        while not work.done():
+            try:
+                await asyncio.wait([work])
+            except asyncio.CancelledError as error:
+                cancelled = error
+                self.hurry()
+        if cancelled is not None:
+            raise cancelled
+        return work.result()
 
     def hurry(self) -> None:
         """End the grace of a drain that is under way, or of the next one, at once."""

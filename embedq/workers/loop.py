@@ -21,7 +21,7 @@ from embedq.broker.endings import RELEASED
 from embedq.broker.leases import Lease
 from embedq.workers.bell import Bell
 from embedq.workers.runner import Pairs, Run, Runner, Why, released
-from embedq.workers.threads import NOTICE_S, guarded
+from embedq.workers.threads import NOTICE_S, guarded, running_loop
 
 #: Seconds without an answer after which a loop counts as blocked by a handler.
 BLOCKED_S: Final = 5.0
@@ -71,6 +71,14 @@ class LoopCrew:
         """How many messages are in handlers."""
         return len(self._runs)
 
+    def is_handling_here(self) -> bool:
+        """Whether this is called in one of its handlers."""
+        return self.is_on_this_loop() and asyncio.current_task() in self._runs.values()
+
+    def is_on_this_loop(self) -> bool:
+        """Whether its handlers run on the loop that runs on this thread."""
+        return running_loop() is self._loop and not self.ended
+
     async def _serve(self) -> None:
         assert self._something is not None  # noqa: S101 - set by _begin
         try:
@@ -83,6 +91,10 @@ class LoopCrew:
                     self._claiming = self._loop.create_task(self._claim(free))
                 else:
                     await self._something.wait()
+        except asyncio.CancelledError:
+            if not self.closed:
+                self.runner.gone_wrong(RuntimeError("its task was cancelled from outside"))
+            raise
         finally:
             if self._claiming is not None:
                 self._claiming.cancel()
@@ -144,7 +156,10 @@ class LoopCrew:
             self.bell.wake_watch()
 
     async def _handle(self, run: Run) -> None:
-        pairs = await self._run(run)
+        try:
+            pairs = await self._run(run)
+        except Exception as error:  # noqa: BLE001 - a defect of ours must not cost the slot
+            pairs = self.runner.defective(run.leases, error)
         if not run.take():
             self.stuck -= 1  # it was given up, and has come back after all
             return
@@ -170,6 +185,9 @@ class LoopCrew:
         except asyncio.CancelledError as cancelled:
             if run.why == "timeout":
                 return runner.given_up(run, "timeout")
+            if run.why is None and not self._is_torn_down():
+                # For nothing it would come again at once, and for ever.
+                return runner.raised(run, RuntimeError("the handler's task was cancelled"))
             # Cancelled by a drain, or by a loop that is about to close: not the message's fault.
             run.why = "drain"
             return runner.raised(run, cancelled)
@@ -179,6 +197,11 @@ class LoopCrew:
         if error is not None:
             return runner.raised(run, error)
         return runner.returned(run, value)
+
+    def _is_torn_down(self) -> bool:
+        """Whether somebody cancels all tasks of the loop, the pump with them."""
+        pump = self._pump
+        return pump is None or pump.done() or pump.cancelling() > 0
 
     # ----------------------------------------------------------------- losing patience
 
@@ -211,15 +234,15 @@ class LoopCrew:
             for run in list(self._runs):
                 self.runner.look_at_leases(run)
         stack = self._pulse.check(now) if self._runs else None
-        if stack is not None:
-            self.desk.events.emit(
-                "loop_blocked",
-                queue=self.spec.queue,
-                group=self.spec.group,
-                consumer=self.spec.name,
-                seconds=BLOCKED_S,
-                stack=stack,
-            )
+        if stack is not None and not self._is_blocked_by_another():
+            self.runner.tell("loop_blocked", seconds=BLOCKED_S, stack=stack)
+
+    def _is_blocked_by_another(self) -> bool:
+        """Whether the loop is held by a handler of another consumer, which tells of itself."""
+        task = asyncio.current_task(self._loop)
+        if task is None or task in list(self._runs.values()):
+            return False
+        return getattr(task.get_coro(), "cr_code", None) is LoopCrew._handle.__code__
 
     # -------------------------------------------------------------- ending, from any thread
 

@@ -7,11 +7,10 @@ Does not know: threads and loops, how messages are claimed, when endings are com
 from __future__ import annotations
 
 import os
-import sys
 from _thread import allocate_lock
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from types import CoroutineType, TracebackType
+from types import AsyncGeneratorType, CoroutineType, GeneratorType, TracebackType
 from typing import Any, Final, Literal
 
 from embedq.broker.delivery import Delivery
@@ -24,6 +23,7 @@ from embedq.lifecycle import Outcome
 from embedq.payload import decode
 from embedq.policy import RetryPolicy, Rng
 from embedq.workers.batches import Batch
+from embedq.workers.forked import end_child
 from embedq.workers.spec import ConsumerSpec
 from embedq.workers.verdict import Case, Judge, describe
 
@@ -31,6 +31,8 @@ Why = Literal["timeout", "drain"]
 Pairs = list[tuple[Lease, Ending]]
 
 _TEXT_CHARS: Final = 200
+#: Seconds until a message is tried again that we failed to run.
+_DEFECT_S: Final = 5.0
 
 
 class Run:
@@ -100,9 +102,6 @@ class Runner:
             value = self._call(*arguments)
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its message's
             return self.raised(run, error)
-        if isinstance(value, CoroutineType):
-            value.close()  # else Python warns later, far from here
-            return self.raised(run, _never_awaited(self.spec))
         return self.returned(run, value)
 
     def awaitable(self, arguments: tuple[Any, Any]) -> Any:  # noqa: ANN401 - what it returns
@@ -167,17 +166,20 @@ class Runner:
             return [(run.leases[0], DONE)]
         if value is None:
             return self._pairs(run, lambda _: DONE)
+        unfinished = _unfinished(value)
+        if unfinished is not None:
+            return self.raised(run, _not_run(self.spec, unfinished))
         return self._pairs(run, lambda lease: self.judge.returned(value, self.case(lease)))
 
     def raised(self, run: Run, error: BaseException) -> Pairs:
         """Return the endings of a run whose handler raised."""
-        self._check_fork()
         _forget_our_frames(error)
+        self._check_fork(error)
         if run.why == "drain":
             return self._pairs(run, lambda _: RELEASED)
         told = describe(error)
-        for lease in run.leases[:1]:
-            self._tell_failed(lease, f"{told.type}: {told.message[:_TEXT_CHARS]}")
+        text = f"{told.type}: {told.message[:_TEXT_CHARS]}"
+        self._tell_about(run, "handler_failed", attempt=_attempt(run), error=text)
         pairs = self._pairs(run, lambda lease: self.judge.raised(error, self.case(lease)))
         return [(lease, _timed_out(ending)) for lease, ending in pairs] if run.why else pairs
 
@@ -187,6 +189,11 @@ class Runner:
             return self._pairs(run, lambda _: RELEASED)
         seconds = self.spec.timeout or 0.0
         return self._pairs(run, lambda lease: self.judge.timed_out(seconds, self.case(lease)))
+
+    def defective(self, leases: Sequence[Lease], error: BaseException) -> Pairs:
+        """Return the endings of messages that a defect of ours kept from being handled."""
+        self.gone_wrong(RuntimeError(f"running a handler failed: {error!r}"[:_TEXT_CHARS]))
+        return [(lease, Failed(describe(error), _DEFECT_S)) for lease in leases]
 
     def look_at_leases(self, run: Run) -> None:
         """Tell a handler whose message is no longer its own: purged, cancelled, settled by id."""
@@ -202,30 +209,23 @@ class Runner:
 
     def timed_out(self, run: Run) -> None:
         """Tell that a handler has run for too long."""
-        for lease in run.leases[:1]:
-            self.desk.events.emit(
-                "handler_timeout",
-                queue=self.spec.queue,
-                group=self.spec.group,
-                consumer=self.spec.name,
-                id=self.desk.ids.encode(lease.seq),
-                seq=lease.seq,
-                attempt=lease.attempt,
-                timeout_s=self.spec.timeout,
-            )
+        timeout_s = self.spec.timeout
+        self._tell_about(run, "handler_timeout", attempt=_attempt(run), timeout_s=timeout_s)
 
     def stuck(self, run: Run, thread: str) -> None:
         """Tell that a handler does not come back."""
+        self._tell_about(run, "stuck_slot", thread=thread)
+
+    def tell(self, event: str, **fields: object) -> None:
+        """Tell something about this consumer."""
+        spec = self.spec
+        self.desk.events.emit(
+            event, times=1, queue=spec.queue, group=spec.group, consumer=spec.name, **fields
+        )
+
+    def _tell_about(self, run: Run, event: str, **fields: object) -> None:
         for lease in run.leases[:1]:
-            self.desk.events.emit(
-                "stuck_slot",
-                queue=self.spec.queue,
-                group=self.spec.group,
-                consumer=self.spec.name,
-                id=self.desk.ids.encode(lease.seq),
-                seq=lease.seq,
-                thread=thread,
-            )
+            self.tell(event, id=self.desk.ids.encode(lease.seq), seq=lease.seq, **fields)
 
     def gone_wrong(self, error: Exception) -> bool:
         """Tell what keeps a consumer from settling or claiming. True: trying again is of no use.
@@ -235,13 +235,7 @@ class Runner:
         if isinstance(error, StoreClosed | ForkedBroker):
             return True
         text = error.message if isinstance(error, EmbedqError) else repr(error)[:_TEXT_CHARS]
-        self.desk.events.emit(
-            "consumer_error",
-            queue=self.spec.queue,
-            group=self.spec.group,
-            consumer=self.spec.name,
-            error=f"{type(error).__name__}: {text}",
-        )
+        self.tell("consumer_error", error=f"{type(error).__name__}: {text}")
         return isinstance(error, StorageError) and not error.retryable
 
     def _pairs(self, run: Run, rest: Callable[[Lease], Ending]) -> Pairs:
@@ -273,27 +267,10 @@ class Runner:
 
     # -------------------------------------------------------------------------- the rest
 
-    def _check_fork(self) -> None:
-        """End a child that a handler made by fork and that came back from it.
-
-        It is a copy of a worker's thread: everything here belongs to the parent, which goes on.
-        """
+    def _check_fork(self, error: BaseException | None = None) -> None:
+        """End a child that a handler made by fork and that came back from it."""
         if os.getpid() != self._pid:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(0)
-
-    def _tell_failed(self, lease: Lease, error: str) -> None:
-        self.desk.events.emit(
-            "handler_failed",
-            queue=self.spec.queue,
-            group=self.spec.group,
-            consumer=self.spec.name,
-            id=self.desk.ids.encode(lease.seq),
-            seq=lease.seq,
-            attempt=lease.attempt,
-            error=error,
-        )
+            end_child(error)
 
 
 def released(pairs: Pairs) -> int:
@@ -301,10 +278,29 @@ def released(pairs: Pairs) -> int:
     return sum(ending is RELEASED for _, ending in pairs)
 
 
-def _never_awaited(spec: ConsumerSpec) -> TypeError:
+def _attempt(run: Run) -> int:
+    return run.leases[0].attempt if run.leases else 0
+
+
+def _unfinished(value: object) -> str | None:
+    """Say what a handler returned if its work is still to be done: it would be lost silently."""
+    if isinstance(value, CoroutineType):
+        value.close()  # else Python warns later, far from here
+        return "a coroutine"
+    if isinstance(value, GeneratorType | AsyncGeneratorType):
+        return "a generator"
+    return "something to await" if hasattr(type(value), "__await__") else None
+
+
+def _not_run(spec: ConsumerSpec, what: str) -> TypeError:
+    if what == "a generator":
+        return TypeError(
+            f"the handler {spec.name!r} returned a generator, and none of its code has run: "
+            "call it in a loop, or remove the yield"
+        )
     return TypeError(
-        f"the handler {spec.name!r} returned a coroutine, which nobody awaits: "
-        "declare it with async def"
+        f"the handler {spec.name!r} returned {what}, which nobody awaits: await it, and declare "
+        "the handler (and what is wrapped around it) with async def"
     )
 
 

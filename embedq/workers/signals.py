@@ -6,6 +6,7 @@ Does not know: how consumers are drained.
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable
@@ -27,9 +28,12 @@ class Signals:
 
     Only the main thread can set handlers. In another thread nothing is installed, `installed`
     stays empty and only `stop` ends a wait. A signal that was ignored stays ignored.
+    `told` is called with every signal, in the signal handler: it must not wait for anything.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, told: Callable[[], object] | None = None) -> None:
+        self._told = told
+        self._pid = os.getpid()
         # A signal handler may interrupt the main thread anywhere, even inside this queue: the
         # put of a SimpleQueue is made for that. A lock or an Event here could deadlock.
         self._came: SimpleQueue[int | None] = SimpleQueue()
@@ -61,8 +65,13 @@ class Signals:
         self._before = {}
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        self._came.put(number)
         before = self._before.get(signal.Signals(number))
+        if os.getpid() != self._pid:
+            _handle_as(before, number, frame)
+            return
+        self._came.put(number)
+        if self._told is not None:
+            self._told()
         # Python's own handler would raise KeyboardInterrupt here: that is what we are instead of.
         if callable(before) and before is not signal.default_int_handler:
             try:
@@ -81,6 +90,15 @@ class Signals:
             # comes right before it falls asleep wakes nobody: hence the look now and then.
             with suppress(Empty):
                 return self._came.get(timeout=_LOOK_S)
+
+
+def _handle_as(before: Any, number: int, frame: FrameType | None) -> None:  # noqa: ANN401
+    """Do in a forked child what would have been done without us: it is not drained."""
+    if callable(before):
+        before(number, frame)
+    else:
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
 
 
 class Drainable(Protocol):

@@ -198,8 +198,10 @@ class Consumers:
         self._lock = threading.Lock()
         self._by_group: dict[tuple[str, str], list[ConsumerSpec]] = {}
 
-    def add(self, spec: ConsumerSpec) -> None:
+    def add(self, spec: ConsumerSpec) -> list[ConsumerSpec]:
         """Register a consumer; the same function again takes the place of the earlier one.
+
+        Returns those whose place it takes.
 
         Raises DuplicateConsumer for a second, different function in a group, unless both say
         compete=True.
@@ -210,7 +212,9 @@ class Consumers:
             for other in others:
                 if not (spec.compete and other.compete):
                     raise _duplicate(spec, other)
+            former = [known for known in members if _same(known.function, spec.function)]
             members[:] = [*others, spec]
+            return former
 
     def __iter__(self) -> Iterator[ConsumerSpec]:
         """Go through the consumers in the order of registration of their groups."""

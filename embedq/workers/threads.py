@@ -13,12 +13,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from embedq.broker.desk import Desk
-from embedq.broker.endings import RELEASED, Failed
+from embedq.broker.endings import RELEASED
 from embedq.broker.leases import Lease
 from embedq.broker.waiting import Waiter
 from embedq.workers.bell import Bell
 from embedq.workers.runner import Pairs, Run, Runner, Why, released
-from embedq.workers.verdict import describe
 
 #: Seconds that a handler with a Delivery has to notice that it was cancelled.
 NOTICE_S: Final = 1.0
@@ -78,7 +77,11 @@ class ThreadCrew:
         name = f"embedq-{self.spec.name}-{self._number}"
         slot = Slot(self._work, name)
         self._slots.append(slot)
-        slot.thread.start()
+        try:
+            slot.thread.start()
+        except BaseException:
+            self._slots.remove(slot)  # nobody would ever take it out again
+            raise
 
     @property
     def closed(self) -> bool:
@@ -100,6 +103,15 @@ class ThreadCrew:
     def ended(self) -> bool:
         """Whether all slots have ended; stuck ones do not count."""
         return not self._slots
+
+    def is_handling_here(self) -> bool:
+        """Whether this thread runs one of its handlers."""
+        here = threading.current_thread()
+        return any(slot.thread is here and slot.run is not None for slot in list(self._slots))
+
+    def is_on_this_loop(self) -> bool:
+        """Whether its handlers run on the loop that runs on this thread."""
+        return self._loop is not None and running_loop() is self._loop and not self.ended
 
     def _work(self, slot: Slot) -> None:
         pairs: Pairs = []
@@ -144,8 +156,7 @@ class ThreadCrew:
         try:
             pairs = context.run(work, run)
         except BaseException as error:  # noqa: BLE001 - a defect of ours must not cost the slot
-            self.runner.gone_wrong(RuntimeError(f"running a handler failed: {error!r}"[:200]))
-            pairs = [(lease, Failed(describe(error), _PAUSES_S[1])) for lease in leases]
+            pairs = self.runner.defective(leases, error)
         if not run.take():
             slot.run = None
             self._came_back()
@@ -270,22 +281,27 @@ class ThreadCrew:
             self._slots.remove(slot)
             self.stuck += 1
             stuck = self.stuck
-            replaced = not self.closed and stuck <= STUCK_MAX
-            if replaced:
-                self._add_slot()
+        self.runner.stuck(run, slot.thread.name)
+        if not self.closed:
+            self._replace(stuck)
         self._count_ended(pairs)
         self._exchange(slot, pairs, 0)
-        self.runner.stuck(run, slot.thread.name)
-        if replaced:
-            self.desk.events.emit(
-                "slot_replaced",
-                queue=self.spec.queue,
-                group=self.spec.group,
-                consumer=self.spec.name,
-                stuck=stuck,
-            )
         self.bell.ring()
         return True
+
+    def _replace(self, stuck: int) -> None:
+        """Start a thread in the place of one that was given up, unless too many were."""
+        error = RuntimeError(f"{stuck} threads are stuck, and the last ones are not replaced")
+        if stuck <= STUCK_MAX:
+            try:
+                with self._lock:
+                    self._add_slot()
+            except RuntimeError as refused:  # the system gives no more threads
+                error = refused
+            else:
+                self.runner.tell("slot_replaced", stuck=stuck)
+                return
+        self.runner.gone_wrong(error)
 
     def _came_back(self) -> None:
         """A thread that was given up has returned after all: it ends here."""
@@ -317,6 +333,14 @@ class ThreadCrew:
 
     def give_back(self) -> None:
         """Nothing is left: `abandon` has settled what the slots were at."""
+
+
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """Return the loop that runs on this thread, if any."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 async def guarded(runner: Runner, arguments: tuple[Any, Any]) -> tuple[Any, BaseException | None]:

@@ -58,8 +58,9 @@ class Judge:
         SystemExit, KeyboardInterrupt and their kind are failures of the message like any other:
         a handler does not end the process it runs in.
         """
-        if isinstance(error, DeliveryOutcome):
-            return self._decided(error, case)
+        decision = _decision_in(error)
+        if decision is not None:
+            return self._decided(decision, case)
         told = describe(error)
         gives_up = isinstance(error, Exception) and self.policy.gives_up(error)
         if gives_up:
@@ -84,7 +85,7 @@ class Judge:
         if delay is None:
             return self._again(told, case)
         try:
-            seconds = _granted(delay)
+            seconds = check_delay(delay, "Retry(delay)")
         except InvalidOption as wrong:
             # The wish cannot be granted, the message must not suffer for it: the policy decides.
             return self._again(describe(wrong), case)
@@ -108,6 +109,18 @@ class Judge:
         return Failed(told, delay_s)
 
 
+def _decision_in(error: BaseException) -> DeliveryOutcome | None:
+    """Return the decision that was raised, also by tasks of a group if all of them decided."""
+    if isinstance(error, DeliveryOutcome):
+        return error
+    if not isinstance(error, BaseExceptionGroup):
+        return None
+    found = [_decision_in(each) for each in error.exceptions]
+    if None in found:
+        return None
+    return next((each for each in found if isinstance(each, Reject)), found[0])
+
+
 def describe(error: BaseException) -> ErrorInfo:
     """Return a small ErrorInfo for any exception, whatever its own code does when asked."""
     try:
@@ -116,11 +129,12 @@ def describe(error: BaseException) -> ErrorInfo:
         return ErrorInfo.capped(type(error).__qualname__, "<its text cannot be made>")
 
 
-def _granted(delay: str | float | timedelta) -> float:
-    seconds = parse_duration(delay, "Retry(delay)")
+def check_delay(delay: str | float | timedelta, what: str) -> float:
+    """Return a delay in seconds. Raises InvalidOption, naming it as `what`."""
+    seconds = parse_duration(delay, what)
     if seconds > LIMITS.delay_max_s:
         raise InvalidOption(
-            f"Retry(delay={shown(delay)}) is more than {LIMITS.delay_max_s:g} seconds"
+            f"{what}={shown(delay)} is more than {LIMITS.delay_max_s:g} seconds", argument=what
         )
     return seconds
 

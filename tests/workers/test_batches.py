@@ -76,9 +76,28 @@ def test_an_index_outside_says_so(index: object):
         Batch([1, 2]).ack(index)  # type: ignore[arg-type]
 
 
-def test_a_failure_needs_an_exception():
-    with pytest.raises(InvalidOption, match="exception"):
-        Batch([1]).fail(0, "why")  # type: ignore[arg-type]
+def ask(batch: Batch, verb: str, value: object) -> None:
+    getattr(batch, verb)(0, value)
+
+
+@pytest.mark.parametrize(
+    ("verb", "value", "said"),
+    [
+        ("fail", "why", "error='why' is not an exception"),
+        ("fail", ValueError, "error=.*ValueError.* is not an exception"),
+        ("retry", "soon", "delay='soon'"),
+        ("retry", -1, "delay=-1"),
+        ("retry", "4000d", "delay='4000d' is more than"),
+        ("reject", None, "reason=None is not a text"),
+        ("reject", ValueError("no"), "reason=.* is not a text"),
+    ],
+)
+def test_a_wrong_argument_is_named_where_it_is_given(verb: str, value: object, said: str):
+    batch = Batch([1])
+    with pytest.raises(InvalidOption, match=said) as caught:
+        ask(batch, verb, value)
+    assert caught.value.hint
+    assert ends(batch) == [DONE]
 
 
 def test_a_batch_made_by_hand_has_no_deliveries():

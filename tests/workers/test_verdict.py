@@ -152,3 +152,17 @@ def test_a_thousand_failures_together_are_spread():
     tenths = [sum(1 for d in delays if n <= d < n + 1) for n in range(10)]
     assert sum(tenths) == 1000
     assert min(tenths) > 40
+
+
+def test_a_decision_of_the_tasks_of_a_group_is_one():
+    group = ExceptionGroup("tasks", [Retry(3), ExceptionGroup("inner", [Reject("no")])])
+    verdict = judge().raised(group, FIRST)
+    assert isinstance(verdict, Rejected)
+    assert verdict.detail == "no"
+    again = judge().raised(ExceptionGroup("tasks", [Retry(3)]), FIRST)
+    assert isinstance(again, Failed)
+    assert again.delay_s == 3.0
+    mixed = judge().raised(ExceptionGroup("tasks", [Reject("no"), ValueError()]), FIRST)
+    assert isinstance(mixed, Failed)
+    assert mixed.error is not None
+    assert mixed.error.type == "ExceptionGroup"
