@@ -6,8 +6,8 @@ Does not know: handlers, threads of consumers, asyncio (awaiting.py), sockets.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 from embedq.broker import byid, handover, moves, supply
 from embedq.broker.endings import DONE, Ending, Settlement, Together
@@ -19,8 +19,12 @@ from embedq.clock import Clock
 from embedq.errors import GroupNotFound, UnknownMessage
 from embedq.events import Counts
 from embedq.limits import LIMITS, Limits
+from embedq.policy import QueuePolicy
 from embedq.storage.port import Store
 from embedq.storage.writer import Task
+
+if TYPE_CHECKING:
+    from embedq.broker.office import Office
 
 Pairs = Iterable[tuple[Lease, Ending]]
 
@@ -96,6 +100,7 @@ class Desk(Engine):
         super().__init__(store, clock=clock, limits=limits, session=session)
         self.opened_at = self.monotonic()
         self._was_clean = store.clean
+        self._office: Office | None = None
         self._aput: Callable[[QueueState, bytes, int], Awaitable[int]] | None = None
         self.events.clock = self.clock
         self.events.add_source(self._counted)
@@ -116,6 +121,24 @@ class Desk(Engine):
 
             put = self._aput = gathering.Gathering(self).put
         return put(queue, body, kind)
+
+    # ------------------------------------------------- what a desk elsewhere can do, too
+
+    @property
+    def office(self) -> Office:
+        """Everything but the handling of messages, asked with plain values."""
+        office = self._office
+        if office is None:
+            from embedq.broker.office import Office  # noqa: PLC0415  # it knows the desk
+
+            office = self._office = Office(self)
+        return office
+
+    def declare(self, name: str, changes: Mapping[str, object]) -> QueueState:
+        """Create a queue, or change what is said about it; the rest stays as it is."""
+        known = self.queues.get(name)
+        policy = QueuePolicy() if known is None else known.policy
+        return self.queue(name, policy.changed(**changes) if changes else None)
 
     # ------------------------------------------------------------------------- settling
 
@@ -186,6 +209,7 @@ class Desk(Engine):
         timeout: float | None = 0.0,
         waiter: Waiter | None = None,
         session: int | None = None,
+        keep: bool = False,  # noqa: ARG002  # for desks of other processes: see `keep`
     ) -> Exchanged:
         """Settle deliveries and claim the next ones in one commit; then wait as `wait_claim`.
 
@@ -289,6 +313,7 @@ class Desk(Engine):
         lease_s: float | None = None,
         timeout: float | None = 0.0,
         session: int | None = None,
+        keep: bool = False,  # noqa: ARG002  # as above
     ) -> Exchanged:
         """Do the same as `exchange`, from a coroutine. Cancelling it loses nothing."""
         from embedq.broker import awaiting  # noqa: PLC0415  # asyncio only where it is used

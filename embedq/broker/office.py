@@ -107,10 +107,7 @@ class Office:
 
     def declare(self, queue: str, changes: dict[str, Any]) -> QueueInfo:
         """Create a queue, or change those of its settings that are named (QueuePolicy)."""
-        desk = self._desk
-        known = desk.queues.get(queue)
-        policy = QueuePolicy() if known is None else known.policy
-        return _info(desk.queue(queue, policy.changed(**changes) if changes else None))
+        return _info(self._desk.declare(queue, changes))
 
     def info(self, queue: str) -> QueueInfo:
         """Return a queue that exists."""
