@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from threading import Lock
 
 import pytest
 
@@ -143,3 +144,20 @@ print(json.dumps(said))
     )
     assert said == ["", "kept", "kept", "elsewhere", True]
     assert not path.with_name("q.db.fatal").exists()
+
+
+def test_a_backup_has_what_is_remembered_and_not_the_record_of_the_running_host(
+    path: Path,
+) -> None:
+    die(path, crash=CRASH)
+    store = opened(path)
+    store.placement.words_path.write_text("embedq last words, epoch 2, process 1\n")
+    copy = path.with_name("copy.db")
+    store.backup(Lock(), copy, settle=lambda: None)
+    store.close(clean=True)
+    assert [file.name for file in path.parent.glob("copy.db*")] == ["copy.db"]
+    restored = opened(copy)
+    # Nobody saw the host of the copy end: it has no lock file, and did not.
+    assert restored.deaths[2] == Death()
+    assert restored.deaths[1].fatal == "Segmentation fault"
+    restored.close(clean=True)
