@@ -147,6 +147,12 @@ CATALOGUE: Final[Mapping[str, EventSpec]] = {
         "queue {queue!r}: an explicit declaration changed {changes}",
         "the last declaration wins over what was stored",
     ),
+    "stranded": _spec(
+        *(WARNING, "queue group count"),
+        "queue {queue!r}: its first group {group!r} begins at the end, so that {count} messages "
+        "put before it are for nobody",
+        "they stay until a group that starts at the beginning takes them, or a purge",
+    ),
     "paused": _spec(INFO, "queue", "queue {queue!r} was paused", "nothing is delivered from it"),
     "resumed": _spec(INFO, "queue", "queue {queue!r} was resumed", "deliveries go on"),
     # --- the host

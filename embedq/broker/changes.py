@@ -76,6 +76,9 @@ class NewGroup(Task):
         queue = self._queue
         if row is not None and all(known.id != row.id for known in queue.groups):
             store, head_max = self._registry.store, self._registry.limits.head_max
+            if row.floor and queue.stored and not queue.groups:
+                events, count = self._registry.events, queue.stored
+                events.emit("stranded", queue=queue.name, group=row.name, count=count)
             queue.groups.append(GroupState(row, queue, store, head_max))
 
 

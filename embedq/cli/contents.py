@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from embedq.cli.showing import age, counted, iso
-from embedq.storage.census import Census, GroupCount, QueueCount
+from embedq.storage.census import STRANDED_MAX, Census, GroupCount, QueueCount
 from embedq.storage.inspect import Finding, Severity
 from embedq.storage.onlooker import Onlooker
 from embedq.storage.owners import Owner
@@ -80,6 +80,14 @@ def _queue(queue: QueueCount) -> Iterator[Finding]:
             Severity.WARNING,
             f"queue {queue.name!r} holds {queue.length:,} of at most {bound:,} messages",
             "more or faster consumers, or a larger max_length",
+        )
+    if queue.stranded:
+        many = " or more" if queue.stranded == STRANDED_MAX else ""
+        yield Finding(
+            Severity.WARNING,
+            f"queue {queue.name!r} has {counted(queue.stranded, 'message')}{many} for nobody: put "
+            "before its first group, which began at the end",
+            'a group declared with start="beginning" gets them; a purge removes them',
         )
     if queue.length and not queue.groups:
         yield Finding(

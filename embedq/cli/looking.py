@@ -102,13 +102,18 @@ def queues(asked: Asked) -> None:
             number(queue.dead),
             str(len(queue.groups)),
             age(_age(queue.oldest_at, census)),
-            "paused" if queue.paused else "",
+            _remark(queue),
         )
         for queue in census.queues
     ]
     head = ("QUEUE", "MESSAGES", "LEASED", "DEAD", "GROUPS", "OLDEST", "")
     output.say(table(head, rows, right="MESSAGES LEASED DEAD GROUPS OLDEST"))
     output.say(_footer(census, owner))
+
+
+def _remark(queue: QueueCount) -> str:
+    stranded = f"{number(queue.stranded)} for nobody" if queue.stranded else ""
+    return ", ".join(filter(None, ["paused" if queue.paused else "", stranded]))
 
 
 @click.command()
@@ -194,6 +199,7 @@ def _json_queue(queue: QueueCount, census: Census) -> dict[str, object]:
         "stored": queue.stored,
         "dead": queue.dead,
         "max_length": queue.policy.max_length,
+        "stranded": queue.stranded,
         "oldest_s": _age(queue.oldest_at, census),
         "groups": [
             {

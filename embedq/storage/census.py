@@ -37,6 +37,13 @@ _OLDEST: Final = (
     "WHERE d.seq=msg.seq AND d.grp=?4 AND d.outcome>=10) ORDER BY seq LIMIT 1"
 )
 _OLDEST_STORED: Final = "SELECT put_at FROM msg NOT INDEXED WHERE queue=? ORDER BY seq LIMIT 1"
+#: The first messages of a queue, and whether anybody has ever had them delivered.
+_FIRST: Final = (
+    "SELECT EXISTS (SELECT 1 FROM delivery d WHERE d.seq=msg.seq) FROM msg NOT INDEXED "
+    "WHERE queue=? AND seq<=? ORDER BY seq LIMIT ?"
+)
+#: Stranded messages are counted up to here: whoever has so many needs no exact number.
+STRANDED_MAX: Final = 10_000
 _LAST: Final = "SELECT max(seq) FROM msg"
 
 
@@ -59,7 +66,11 @@ class GroupCount:
 
 @dataclass(slots=True)
 class QueueCount:
-    """One queue. `length`: messages that some group is not done with; `stored`: all of them."""
+    """One queue. `length`: messages that some group is not done with; `stored`: all of them.
+
+    `stranded`: messages that no group gets, because they were put before the first one, which
+    began at the end; STRANDED_MAX stands for that many or more.
+    """
 
     name: str
     paused: bool
@@ -68,6 +79,7 @@ class QueueCount:
     length: int
     dead: int
     oldest_at: int | None = None
+    stranded: int = 0
     groups: list[GroupCount] = field(default_factory=list)
 
 
@@ -196,6 +208,8 @@ def _queue(
         if stored > done:
             count.oldest_at = _oldest(onlooker, group, moment.last)
         found.groups.append(count)
+    if groups and min(settled):
+        found.stranded = _stranded(onlooker, row.id, min(group.floor for group in groups))
     if groups:
         ages = [group.oldest_at for group in found.groups if group.oldest_at is not None]
         found.oldest_at = min(ages, default=None)
@@ -203,6 +217,16 @@ def _queue(
         first = onlooker.read(lambda db: db.execute(_OLDEST_STORED, (row.id,)).fetchone())
         found.oldest_at = first[0] if first else None
     return found
+
+
+def _stranded(onlooker: Onlooker, queue: int, floor: int) -> int:
+    """Count the messages at the beginning that are below every group and were never delivered."""
+    if not floor:
+        return 0
+    window = (queue, floor, STRANDED_MAX)
+    rows = onlooker.read(lambda db: db.execute(_FIRST, window).fetchall())
+    had = [number for number, (delivered,) in enumerate(rows) if delivered]
+    return had[0] if had else len(rows)
 
 
 def _oldest(onlooker: Onlooker, group: GroupRow, last: int) -> int | None:

@@ -218,3 +218,44 @@ def test_a_paused_queue_hands_out_nothing_and_takes_everything_else(path: Path) 
         assert [lease.seq for lease in desk.claim(group, 9)] == [2, 3]
     with open_engine(path, upkeep=False) as desk:
         assert not desk.queue("orders").paused
+
+
+@pytest.mark.parametrize(
+    ("groups", "told"),
+    [
+        ([("late", "end")], [("late", 3)]),
+        ([("late", "auto")], []),
+        ([("late", "beginning"), ("later", "end")], []),
+        ([("late", "end"), ("later", "end")], [("late", 3)]),
+    ],
+)
+def test_messages_that_no_group_will_get_are_told(
+    desk: Desk, groups: list[tuple[str, str]], told: list[tuple[str, int]]
+) -> None:
+    heard: list[tuple[object, object]] = []
+    desk.events.on("stranded", lambda n: heard.append((n.fields["group"], n.fields["count"])))
+    queue = desk.queue("orders")
+    desk.put_many(queue, [b"1", b"2", b"3"])
+    for name, start in groups:
+        desk.group(queue, name, start)
+        desk.put(queue, b"for this one")
+    desk.events.flush()
+    assert heard == told
+
+
+def test_a_first_group_at_the_end_of_an_empty_queue_strands_nothing(desk: Desk) -> None:
+    desk.put(desk.queue("other"), b"x")
+    desk.group(desk.queue("orders"), "late", "end")
+    assert desk.events.count("stranded") == 0
+
+
+def test_a_group_from_the_beginning_gets_what_was_stranded(desk: Desk) -> None:
+    queue = desk.queue("orders")
+    desk.put_many(queue, [b"1", b"2"])
+    desk.group(queue, "late", "end")
+    assert [
+        lease.message.body for lease in desk.claim(desk.group(queue, "all", "beginning"), 9)
+    ] == [
+        b"1",
+        b"2",
+    ]

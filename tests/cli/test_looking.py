@@ -120,3 +120,14 @@ def test_somebody_elses_file_is_exit_code_six(embedq):
     embedq.db.chmod(0o600)
     for command in (["queues"], ["get", "q"], ["put", "q", "x"], ["doctor"]):
         assert embedq.error(*command)[0] == 6, command
+
+
+def test_messages_that_no_group_will_get_are_shown(embedq):
+    embedq.ok("put", "q", "a\nb", "--lines")
+    with open_engine(embedq.db) as desk:
+        desk.group(desk.queue("q"), "late", start="end")
+        desk.pause(desk.queue("q"))
+    assert embedq.json("queues")["queues"][0]["stranded"] == 2
+    assert "paused, 2 for nobody" in embedq.ok("queues")
+    (what,) = [f["what"] for f in embedq.json("doctor")["findings"] if "nobody" in f["what"]]
+    assert what.startswith("queue 'q' has 2 messages for nobody")

@@ -145,3 +145,38 @@ def test_delayed_and_retried_messages_are_counted_until_they_are_due(tmp_path):
             clock.advance(6)
             counts.append(delayed())
     assert counts == [2, 1, 0]
+
+
+@pytest.mark.parametrize("retain", [None, 10**9])
+def test_messages_for_nobody_are_counted_and_nothing_else_is(tmp_path, retain):
+    path = tmp_path / "q.db"
+
+    def stranded(alive):
+        return [queue.stranded for queue in take(Onlooker(path), alive=alive).queues]
+
+    with open_engine(path, upkeep=False) as desk:
+        queue, other = desk.queue("q", QueuePolicy(retain_ms=retain)), desk.queue("other")
+        desk.put_many(queue, [b"lost"] * 5)
+        desk.group(other)
+        assert stranded(alive=True) == [0, 0]
+        group = desk.group(queue, "late", start="end")
+        desk.put_many(queue, [b"x"] * 3)
+        desk.put_many(other, [b"x"] * 3)
+        desk.ack(*desk.claim(group, 2))
+        assert stranded(alive=True) == [5, 0]
+    assert stranded(alive=False) == [5, 0]
+    with open_engine(path, upkeep=False) as desk:
+        queue = desk.queue("q")
+        everything = desk.group(queue, "everything", start="beginning")
+        assert stranded(alive=True) == [0, 0]
+        desk.ack(*desk.claim(everything, 5))
+    assert stranded(alive=False) == [0, 0]
+
+
+def test_stranded_messages_are_counted_up_to_a_bound(tmp_path, monkeypatch):
+    monkeypatch.setattr(census, "STRANDED_MAX", 3)
+    with open_engine(tmp_path / "q.db", upkeep=False) as desk:
+        queue = desk.queue("q")
+        desk.put_many(queue, [b"lost"] * 5)
+        desk.group(queue, "late", start="end")
+        assert take(Onlooker(tmp_path / "q.db"), alive=True).queues[0].stranded == 3
