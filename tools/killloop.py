@@ -4,6 +4,8 @@ Knows: how many deaths were asked for, in which modes, how chains share the work
 Does not know: how a host is killed (tests/reliability/killing.py), what must be true afterwards.
 
 The same deaths as in the tests, only more: a problem is printed with the seed that repeats it.
+`--mixed` kills hosts with consumers of every kind (tests/reliability/mixed_host.py) instead of
+bare engines; `--seeds 1000` of them, each a file of its own that four hosts die with.
 """
 
 from __future__ import annotations
@@ -11,20 +13,26 @@ from __future__ import annotations
 import argparse
 import logging
 import random
+import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 # Runs from a checkout that is not installed, too.
 sys.path.insert(0, str(ROOT))
 
 from tests.reliability.killing import Report, chain, worker  # noqa: E402
+from tests.reliability.mixed_host import journal_of  # noqa: E402
+from tests.reliability.mixed_kills import mixed_chain  # noqa: E402
 
 #: Deaths of one file. Afterwards everything in it is delivered, and the next file begins.
 _EACH = 20
+_EACH_MIXED = 4
 
 
 def run(seed: str, deaths: int, durability: str, planted: str, folder: Path) -> Report:
@@ -36,6 +44,40 @@ def run(seed: str, deaths: int, durability: str, planted: str, folder: Path) -> 
         )
 
 
+def run_mixed(seed: str, durability: str, planted: str, folder: Path, keep: Path | None) -> Report:
+    """Let one file live through the deaths of hosts with consumers."""
+    with worker() as program, tempfile.TemporaryDirectory(dir=folder) as place:
+        path = Path(place) / "q.db"
+        outcome = mixed_chain(
+            *(program, path),
+            deaths=_EACH_MIXED,
+            seed=seed,
+            planted=planted,
+            durability=durability,
+        )
+        problems = [*outcome.trouble, *map(str, outcome.broken)]
+        if problems and keep is not None:
+            keep.mkdir(exist_ok=True)
+            shutil.copy(journal_of(path), keep / f"{seed}.journal")
+            shutil.copy(path, keep / f"{seed}.db")
+    problems = [f"{problem} [seed {seed}]" for problem in problems]
+    return Report(outcome.deaths, outcome.confirmed, outcome.ended, problems)
+
+
+def works(options: argparse.Namespace, seed: str) -> Iterator[tuple[Any, ...]]:
+    """Return what is to be run, each a function with its arguments."""
+    modes = ("full", "normal") if options.mode == "both" else (options.mode,)
+    planted, folder = options.planted, options.folder
+    for mode in modes:
+        if options.mixed:
+            for number in range(options.seeds):
+                yield run_mixed, f"{seed}-{mode}-{number}", mode, planted, folder, options.keep
+        else:
+            for number in range(0, options.cycles, _EACH):
+                deaths = min(_EACH, options.cycles - number)
+                yield run, f"{seed}-{mode}-{number}", deaths, mode, planted, folder
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run the chains, print a line for each; exit code 1 if a promise was broken."""
     parser = argparse.ArgumentParser(prog="killloop.py", description="Kill hosts and check.")
@@ -44,28 +86,24 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seed", default="", help="repeats a run; a new one if left out")
     parser.add_argument("--jobs", type=int, default=2, help="files at the same time")
     parser.add_argument("--folder", type=Path, default=None, help="on the disk to try")
-    parser.add_argument("--planted", choices=("", "early"), default="", help="a fault to be seen")
+    parser.add_argument("--mixed", action="store_true", help="hosts with consumers of every kind")
+    parser.add_argument("--seeds", type=int, default=50, help="files of mixed hosts in each mode")
+    parser.add_argument("--keep", type=Path, default=None, help="where journals of problems go")
+    parser.add_argument(
+        "--planted", default="", help='a fault to be seen: "early", or a mixed one'
+    )
     options = parser.parse_args(argv)
     logging.getLogger("embedq").setLevel(logging.ERROR)
     seed = options.seed or f"{random.randrange(1 << 32):08x}"
     print(f"seed {seed}")
     total = Report()
-    modes = ("full", "normal") if options.mode == "both" else (options.mode,)
     started = time.monotonic()
     with ThreadPoolExecutor(options.jobs) as pool:
-        futures = [
-            pool.submit(
-                *(run, f"{seed}-{mode}-{number}", min(_EACH, options.cycles - number), mode),
-                *(options.planted, options.folder),
-            )
-            for mode in modes
-            for number in range(0, options.cycles, _EACH)
-        ]
-        for future in futures:
+        for future in [pool.submit(*work) for work in works(options, seed)]:
             report = future.result()
             total += report
             for problem in report.problems:
-                print(problem)
+                print(problem, flush=True)
     print(
         f"{total.deaths} deaths, {total.confirmed} puts confirmed, {total.settled} settlements, "
         f"{len(total.problems)} problems, {time.monotonic() - started:.0f} s"

@@ -296,6 +296,7 @@ class Checker:
     def problems(self, held: Held) -> list[str]:
         """Return what is wrong with the history and with the file that it left."""
         found = [*self.broken, *held.damage]
+        found += [f"the message with tag {tag} is there twice" for tag in held.twice]
         found += [f"nobody put message {tag}" for tag in held.seqs if tag not in self.messages]
         for seq in held.orphans:
             known = self._of_seq(seq)

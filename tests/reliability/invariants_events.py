@@ -24,6 +24,9 @@ class Put(msgspec.Struct, frozen=True, array_like=True):
     dedup: str | None = None
     key: str | None = None
     max_attempts: int | None = None  # None: the queue's; 0: endless
+    priority: int = 0
+    delay_ms: int = 0
+    ttl_ms: int = 0  # 0: it does not expire
 
 
 class Delivered(msgspec.Struct, frozen=True, array_like=True):

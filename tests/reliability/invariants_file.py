@@ -16,10 +16,15 @@ from typing import NamedTuple
 
 import msgspec
 
+from embedq.storage.rows import REDRIVEN_FROM
 from tests.reliability.invariants_events import tag_of
 
 #: Outcomes from here on are final.
 _FINAL = 10
+#: Ids begin with the seq.
+SEQ_DIGITS = 12
+
+_decode_headers = msgspec.msgpack.Decoder(dict[str, str]).decode
 
 
 class Row(NamedTuple):
@@ -59,6 +64,21 @@ class Held:
     damage: list[str] = field(default_factory=list)
     seqs: dict[int, int] = field(default_factory=dict)  # tag: seq, stored or dead
     orphans: set[int] = field(default_factory=set)  # seqs with deliveries and no message
+    twice: list[int] = field(default_factory=list)  # tags that have more than one seq
+    origins: dict[int, int] = field(default_factory=dict)  # seq: that of the letter it was
+
+    def places_known(self) -> list[int]:
+        """Return the seqs of all messages and dead letters."""
+        return sorted({*self.messages, *(seq for seq, _ in self.dead)})
+
+    def bodies(self, seq: int) -> list[bytes]:
+        """Return the bodies that are there of a message: stored, and in its dead letters."""
+        found = [self.messages[seq][1]] if seq in self.messages else []
+        return found + [letter.body for (of, _), letter in self.dead.items() if of == seq]
+
+    def tag(self, seq: int) -> int:
+        """Return the tag of a message that is there."""
+        return tag_of(self.bodies(seq)[0])
 
     def places(self, seq: int, queue: str, group: str) -> set[str]:
         """Return where a message stands in a group: waiting, dead, or settled."""
@@ -135,9 +155,13 @@ def _numbers(held: Held, seq: int, attempts: bytes | None) -> list[int]:
 def _take(held: Held, seq: int, crc: int, headers: bytes, body: bytes) -> None:
     if crc != zlib.crc32(body, zlib.crc32(headers)):
         held.damage.append(f"the checksum of message {seq} does not match its body")
+        headers = b""
     tag = tag_of(body)
     if held.seqs.setdefault(tag, seq) != seq:
-        held.damage.append(f"the message with tag {tag} is there twice")
+        held.twice.append(tag)
+    origin = _decode_headers(headers).get(REDRIVEN_FROM) if headers else None
+    if origin is not None:
+        held.origins[seq] = int(origin[:SEQ_DIGITS], 16)
 
 
 class Counts(NamedTuple):

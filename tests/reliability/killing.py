@@ -90,7 +90,7 @@ class Worker:
     def run(self, job: Job) -> tuple[list[Event], int]:
         """Let a child do a job to its end; return its events and how it ended."""
         self.start(job)
-        return self._end()
+        return self.ended()
 
     def run_and_kill(self, job: Job, after_s: float) -> tuple[list[Event], int]:
         """Kill a child so long after it first confirmed anything."""
@@ -106,10 +106,11 @@ class Worker:
         more = self.messages(until=time.monotonic() + after_s)
         events += [event for event in more if not isinstance(event, Started | Ended)]
         os.kill(pid, signal.SIGKILL)
-        rest, status = self._end()
+        rest, status = self.ended()
         return events + rest, status
 
-    def _end(self) -> tuple[list[Event], int]:
+    def ended(self) -> tuple[list[Event], int]:
+        """Return what the child says until it ends, and how it ended."""
         events: list[Event] = []
         for message in self.messages():
             if isinstance(message, Ended):

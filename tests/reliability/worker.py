@@ -43,7 +43,10 @@ PAD = "pad"
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """What a child does. `kind`: mix, script, or the name of one call (worker_single)."""
+    """What a child does. `kind`: mix, script, or the name of one call (worker_single).
+
+    "mixed" and "mixed drain" are whole hosts with consumers, see mixed_host.
+    """
 
     path: str
     kind: str
@@ -173,6 +176,11 @@ def calls_of(job: Job, engine: Engine, note: Callable[[Event], object]) -> Calls
 
 def work(job: Job, note: Callable[[Event], object]) -> None:
     """Do a job from opening to closing."""
+    if job.kind.startswith("mixed"):
+        from tests.reliability.mixed_host import MixedHost
+
+        MixedHost(job, note).run()
+        return
     if job.kind not in {"mix", "script"}:
         from tests.reliability.worker_single import single
 
@@ -216,7 +224,8 @@ def child(job: Job) -> None:
 def main() -> None:
     """Fork a child for each line."""
     logging.getLogger("embedq").setLevel(logging.CRITICAL)  # a store that stops is no news here
-    importlib.import_module("sqlite_utils")  # else each child that makes a file would import it
+    for name in ("sqlite_utils", "asyncio", "embedq.workers.crews"):
+        importlib.import_module(name)  # else each child that needs it would
     decode = msgspec.json.Decoder(Job).decode
     for line in sys.stdin.buffer:
         job = decode(line)
