@@ -82,10 +82,10 @@ def _queue(queue: QueueCount) -> Iterator[Finding]:
             "more or faster consumers, or a larger max_length",
         )
     if queue.stranded:
-        many = " or more" if queue.stranded == STRANDED_MAX else ""
+        more = " or more" if queue.stranded == STRANDED_MAX else ""
         yield Finding(
             Severity.WARNING,
-            f"queue {queue.name!r} has {counted(queue.stranded, 'message')}{many} for nobody: put "
+            f"queue {queue.name!r} has {counted(queue.stranded, 'message')}{more} for nobody: put "
             "before its first group, which began at the end",
             'a group declared with start="beginning" gets them; a purge removes them',
         )

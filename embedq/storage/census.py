@@ -209,7 +209,8 @@ def _queue(
             count.oldest_at = _oldest(onlooker, group, moment.last)
         found.groups.append(count)
     if groups and min(settled):
-        found.stranded = _stranded(onlooker, row.id, min(group.floor for group in groups))
+        lowest: int = min(each.floor for each in groups)
+        found.stranded = _stranded(onlooker, row.id, lowest)
     if groups:
         ages = [group.oldest_at for group in found.groups if group.oldest_at is not None]
         found.oldest_at = min(ages, default=None)
