@@ -208,7 +208,7 @@ def _queue(
         if stored > done:
             count.oldest_at = _oldest(onlooker, group, moment.last)
         found.groups.append(count)
-    if groups and min(settled):
+    if groups and min(settled) > 0:
         lowest: int = min(each.floor for each in groups)
         found.stranded = _stranded(onlooker, row.id, lowest)
     if groups:
