@@ -16,9 +16,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from embedq.broker.desk import Desk
 from embedq.broker.endings import RELEASED
 from embedq.broker.leases import Lease
+from embedq.broker.port import DeskPort
 from embedq.workers.bell import Bell
 from embedq.workers.runner import Pairs, Run, Runner, Why, released
 from embedq.workers.threads import NOTICE_S, guarded, running_loop
@@ -27,6 +27,8 @@ from embedq.workers.threads import NOTICE_S, guarded, running_loop
 BLOCKED_S: Final = 5.0
 _PAUSES_S: Final = (0.05, 5.0)
 _STACK_FRAMES: Final = 12
+#: Seconds after which a loop whose tasks were all cancelled is not about to end.
+_TORN_DOWN_S: Final = 1.0
 
 
 class LoopCrew:
@@ -35,7 +37,7 @@ class LoopCrew:
     def __init__(self, runner: Runner, bell: Bell, loop: asyncio.AbstractEventLoop) -> None:
         self.runner = runner
         self.spec = runner.spec
-        self.desk: Desk = runner.desk
+        self.desk: DeskPort = runner.desk
         self.bell = bell
         self.closed = False
         self.ended = False
@@ -92,8 +94,7 @@ class LoopCrew:
                 else:
                     await self._something.wait()
         except asyncio.CancelledError:
-            if not self.closed:
-                self.runner.gone_wrong(RuntimeError("its task was cancelled from outside"))
+            self._loop.call_later(_TORN_DOWN_S, self._tell_cancelled)
             raise
         finally:
             if self._claiming is not None:
@@ -101,6 +102,11 @@ class LoopCrew:
             # Cancelled from outside it leaves something behind, for give_back().
             self.ended = not self._runs and not self._done
             self.bell.ring()
+
+    def _tell_cancelled(self) -> None:
+        """Tell that the pump was cancelled on a loop that goes on: nobody would notice."""
+        if not self.closed:
+            self.runner.tell("consumer_error", error="its task was cancelled from outside")
 
     def _free(self) -> int:
         return self.spec.concurrency - len(self._runs)
@@ -128,7 +134,7 @@ class LoopCrew:
             try:
                 if most and not self.closed:
                     group = self.runner.group
-                    got = await self.desk.aexchange(group, pairs, most, timeout=timeout)
+                    got = await self.desk.aexchange(group, pairs, most, timeout=timeout, keep=True)
                     return got.leases
                 await self.desk.asettle(pairs)
                 return ()
