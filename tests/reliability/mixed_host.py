@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import select
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
@@ -135,8 +136,11 @@ class MixedHost:
 
     async def _coroutines(self) -> None:
         producer = Producer(self.world, f"{self._job.seed}/coroutines")
-        while True:
+        killer = select.poll()
+        killer.register(0, 0)  # only whether the other end is gone
+        while not killer.poll(0):
             await producer.astep()
+        os._exit(1)  # nobody is left to kill this process
 
     def _open(self) -> int:
         """Open the file, and make the groups that everything put from now on is for."""

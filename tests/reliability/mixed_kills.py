@@ -72,6 +72,9 @@ def mixed_chain(
             outcome.deaths += 1
         if status != expected:
             outcome.trouble.append(f"host {job.seed} ended with {status}")
+    if not journal_of(path).exists():
+        outcome.trouble.append(f"no host has written {journal_of(path)}")
+        return outcome
     lines = read_journal(journal_of(path))
     outcome.broken = check(lines, read(path), RULES)
     _count(outcome, lines)
