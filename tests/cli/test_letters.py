@@ -3,6 +3,7 @@
 import pytest
 
 from embedq.broker.host import open_engine
+from embedq.cli import output
 
 
 @pytest.fixture
@@ -125,3 +126,25 @@ def test_a_pattern_that_is_none_is_named_with_its_source(embedq, monkeypatch, tm
     code, error = embedq.error("dead", "list")
     assert (code, error["code"]) == (2, "invalid_option")
     assert "redact in [tool.embedq]='('" in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("args", "seen"),
+    [
+        (["redrive", "q", "--all"], [(100, 250), (200, 250), (250, 250)]),
+        (["redrive", "q", "--all", "--limit", "150"], [(100, 150), (150, 150)]),
+        (["redrive", "q", "--reason", "rejected"], [(100, 0), (200, 0), (250, 0)]),
+        (["purge", "q", "--all", "--yes"], [(100, 250), (200, 250), (250, 250)]),
+    ],
+)
+def test_a_long_move_shows_how_far_it_is(embedq, monkeypatch, args, seen):
+    embedq.bury("q", *[b"%d" % number for number in range(250)])
+    told = []
+
+    class Bar(output.Progress):
+        def __call__(self, done, total):
+            told.append((done, total))
+
+    monkeypatch.setattr(output, "Progress", Bar)
+    embedq.ok("dead", *args)
+    assert told == seen
