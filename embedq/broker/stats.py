@@ -59,7 +59,7 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
 class BrokerStats(msgspec.Struct, frozen=True, kw_only=True):
     """One host. Counts are since it opened, `uptime_s` ago.
 
-    `exact`: the counts of messages are exact, not still being counted after an unclean end.
+    `exact`: the counts of messages are exact; False when counting after an unclean end has failed.
     `trouble`: what the last round of upkeep ran into, None if nothing. `running`: messages in
     handlers of this process; `stuck`: handlers that nobody waits for any more.
     """
@@ -90,8 +90,18 @@ class BrokerStats(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
+def _count(desk: Desk) -> None:
+    """Count now, should that still wait after an unclean end: who asks is told no rough numbers.
+
+    "Nothing waits" would make a program stop that has messages left.
+    """
+    if not desk.counts_exact and desk.store.stopped is None:
+        desk.upkeep.count()
+
+
 def of_group(desk: Desk, group: GroupState) -> GroupStats:
     """Return the numbers of one group."""
+    _count(desk)
     index = group.index
     return GroupStats(
         name=group.name,
@@ -122,6 +132,7 @@ def of_queue(
     desk: Desk, queue: QueueState, counts: dict[tuple[str, str | None], int] | None = None
 ) -> QueueStats:
     """Return the numbers of one queue and its groups."""
+    _count(desk)
     counts = desk.events.counts() if counts is None else counts
     groups = tuple(of_group(desk, group) for group in list(queue.groups))
     if groups:
@@ -145,6 +156,7 @@ def of_queue(
 
 def of_broker(desk: Desk, *, running: int = 0, stuck: int = 0) -> BrokerStats:
     """Return the numbers of a host; whoever runs handlers knows `running` and `stuck`."""
+    _count(desk)
     counts = desk.events.counts()
     events: dict[str, int] = {}
     for (name, _), count in counts.items():

@@ -283,6 +283,8 @@ class Upkeep:
             engine.writer.settle()
             if engine.interruptions != interruptions:
                 return  # nobody knows what was counted meanwhile: the next round counts again
+            if engine.counts_exact:
+                return  # somebody else has counted meanwhile, and added what was missing
             for queue in engine.queues.values():
                 stored, dead = before.get(queue.id, (0, 0))
                 queue.stored += tally.stored.get(queue.id, 0) - stored
