@@ -188,6 +188,8 @@ def put(
 
     Raises QueueFull: no room, and the queue does not block, or the time is over.
     """
+    if not engine.counts_exact:
+        engine.upkeep.count()
     step = Step(engine, queue, drafts)
     waiter = Waiter() if step.may_wait(timeout) else None
     until = None if timeout is None else engine.monotonic() + timeout
@@ -216,6 +218,14 @@ def _wait(engine: Engine, queue: QueueState, waiter: Waiter, until: float | None
     return False
 
 
+async def acount(desk: Desk) -> None:
+    """Count, if that still waits after a crash: old counts would refuse, or drop, without need."""
+    if not desk.counts_exact:
+        import asyncio  # noqa: PLC0415  # loaded already, by those who use coroutines
+
+        await asyncio.to_thread(desk.upkeep.count)
+
+
 async def aput(
     desk: Desk,
     queue: QueueState,
@@ -225,6 +235,7 @@ async def aput(
     """Do the same as `put`, from a coroutine."""
     from embedq.broker import awaiting  # noqa: PLC0415  # asyncio only where it is used
 
+    await acount(desk)
     step = Step(desk, queue, drafts)
     waiter = awaiting.LoopWaiter() if step.may_wait(timeout) else None
     until = None if timeout is None else desk.monotonic() + timeout

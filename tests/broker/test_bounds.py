@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -169,3 +170,35 @@ def test_a_bound_holds_when_many_put_at_once(tmp_path) -> None:
         assert queue.stored == 50
         assert len(refused) == 150
         assert queue.taken == 0
+
+
+def crashed(path: Path, when_full: str) -> Desk:
+    """A host that ended without closing held one message; one that closed before held three."""
+    with open_engine(path, upkeep=False) as desk:
+        queue = bounded(desk, when_full)
+        desk.group(queue)
+        desk.put_many(queue, [b"1", b"2", b"3"])
+    desk = open_engine(path, upkeep=False)
+    queue = desk.existing_queue("orders")
+    desk.ack(*desk.claim(desk.group(queue), 3))
+    desk.put(queue, b"4")
+    desk.store.close(clean=False)
+    return open_engine(path, upkeep=False)
+
+
+@pytest.mark.parametrize("when_full", ["reject", "drop_oldest"])
+def test_counts_from_before_a_crash_refuse_and_drop_nothing(
+    tmp_path: Path, when_full: str
+) -> None:
+    with crashed(tmp_path / "q.db", when_full) as desk:
+        queue = desk.existing_queue("orders")
+        desk.put(queue, b"5")
+        assert [message.body for message in desk.peek(queue)] == [b"4", b"5"]
+
+
+@pytest.mark.parametrize("when_full", ["reject", "drop_oldest"])
+def test_a_coroutine_refuses_and_drops_nothing_either(tmp_path: Path, when_full: str) -> None:
+    with crashed(tmp_path / "q.db", when_full) as desk:
+        queue = desk.existing_queue("orders")
+        asyncio.run(bounds.aput(desk, queue, [draft(b"5")]))
+        assert [message.body for message in desk.peek(queue)] == [b"4", b"5"]
