@@ -158,6 +158,11 @@ CATALOGUE: Final[Mapping[str, EventSpec]] = {
     # --- the host
     "started": _spec(INFO, "path epoch", "host of {path} (epoch {epoch})", "a host has opened"),
     "stopped": _spec(INFO, "path", "host of {path} has stopped", "the file is free again"),
+    "connected": _spec(
+        *(INFO, "path host epoch"),
+        "client of {path}, hosted by process {host} (epoch {epoch})",
+        "a process has connected to the host; told in that process",
+    ),
     "unclean_start": _spec(
         *(WARNING, "path epoch cause"),
         "{path} was not closed by its last host; what it had started counts as attempts ({cause})",

@@ -15,9 +15,9 @@ from typing import Final, Generic, Self, TypeVar, cast
 
 import msgspec
 
-from embedq.broker.desk import Desk
 from embedq.broker.endings import DONE, RELEASED, Ending, Failed, Rejected
 from embedq.broker.leases import Lease
+from embedq.broker.port import DeskPort
 from embedq.clock import parse_duration
 from embedq.errors import DeliveryOutcome, InvalidOption, Reject, Retry, StaleLease, shown
 from embedq.lifecycle import Reason
@@ -78,7 +78,7 @@ class Delivery(Generic[T]):
 
     def __init__(
         self,
-        desk: Desk,
+        desk: DeskPort,
         lease: Lease,
         type: object = None,
         *,

@@ -6,10 +6,10 @@ Does not know: handlers, threads of consumers, asyncio (awaiting.py), sockets.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from embedq.broker import byid, handover, moves, supply
+from embedq.broker import bounds, byid, handover, moves, supply
 from embedq.broker.endings import DONE, Ending, Settlement, Together
 from embedq.broker.engine import Engine
 from embedq.broker.leases import Lease
@@ -19,12 +19,15 @@ from embedq.clock import Clock
 from embedq.errors import GroupNotFound, UnknownMessage
 from embedq.events import Counts
 from embedq.limits import LIMITS, Limits
+from embedq.message import Draft, Receipt
 from embedq.policy import QueuePolicy
 from embedq.storage.port import Store
 from embedq.storage.writer import Task
 
 if TYPE_CHECKING:
+    from embedq.broker.awaiting import LoopWaiter
     from embedq.broker.office import Office
+
 
 Pairs = Iterable[tuple[Lease, Ending]]
 
@@ -121,6 +124,12 @@ class Desk(Engine):
 
             put = self._aput = gathering.Gathering(self).put
         return put(queue, body, kind)
+
+    async def aput_drafts(
+        self, queue: QueueState, drafts: Sequence[Draft], timeout: float | None = None
+    ) -> list[Receipt]:
+        """Do the same as `put_drafts`, from a coroutine."""
+        return await bounds.aput(self, queue, drafts, timeout)
 
     # ------------------------------------------------- what a desk elsewhere can do, too
 
@@ -314,12 +323,16 @@ class Desk(Engine):
         timeout: float | None = 0.0,
         session: int | None = None,
         keep: bool = False,  # noqa: ARG002  # as above
+        waiter: LoopWaiter | None = None,
     ) -> Exchanged:
-        """Do the same as `exchange`, from a coroutine. Cancelling it loses nothing."""
+        """Do the same as `exchange`, from a coroutine. Cancelling it loses nothing.
+
+        `cancel_wait` with the waiter ends the wait; what was to be settled is settled.
+        """
         from embedq.broker import awaiting  # noqa: PLC0415  # asyncio only where it is used
 
         step = Round(self, group, pairs, most, lease_s, session)
-        return await awaiting.exchange(step, timeout)
+        return await awaiting.exchange(step, timeout, waiter)
 
     # -------------------------------------------------------------------------- keeping
 

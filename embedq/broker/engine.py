@@ -131,15 +131,18 @@ class Engine(Registry):
         self.writer.put(op, queue.put_applied)
         return range(op.first, op.first + count)
 
-    def put_drafts(self, queue: QueueState, drafts: Sequence[Draft]) -> list[Receipt]:
+    def put_drafts(
+        self, queue: QueueState, drafts: Sequence[Draft], timeout: float | None = None
+    ) -> list[Receipt]:
         """Store messages of any kind in one transaction, in this order.
 
+        `timeout`: seconds to wait for room in a full queue, None: for ever. Raises QueueFull.
         A draft with a dedup key that is known in the queue is not stored again: its receipt names
         the earlier message.
         """
         check_batch(queue, [len(draft.body) for draft in drafts], self.limits)
         if queue.policy.max_length is not None:
-            return bounds.put(self, queue, drafts)
+            return bounds.put(self, queue, drafts, timeout)
         now = self.now_ms()
         rows = [row_of(draft, now) for draft in drafts]
         task = moves.PutMessages(self, queue, rows, now)

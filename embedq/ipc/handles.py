@@ -162,7 +162,20 @@ class Holdings:
                     left[counter] = lease
             self._by_counter = left
 
+    def marked(self) -> list[tuple[int, int]]:
+        """Return (mark, counter) of those that handlers have."""
+        with self._lock:
+            return [
+                (lease.mark, lease.counter) for lease in self._by_counter.values() if lease.started
+            ]
+
     # ------------------------------------------------------------------------- keeping
+
+    def kept_by_host(self, leases: Iterable[Lease]) -> None:
+        """Note that the host renews these already."""
+        with self._lock:
+            for lease in leases:
+                self._kept[lease] = _always
 
     def keep(self, lease: Lease, alive: Callable[[], bool]) -> bool:
         """Note who needs a lease renewed; False: it no longer counts, or was noted before."""
@@ -185,3 +198,7 @@ class Holdings:
             for lease in gone:
                 del self._kept[lease]
         return gone
+
+
+def _always() -> bool:
+    return True

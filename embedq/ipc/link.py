@@ -19,7 +19,7 @@ from _thread import allocate_lock
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from embedq.clock import Clock, SystemClock
 from embedq.errors import EmbedqError, ForkedBroker, StoreClosed
@@ -27,6 +27,7 @@ from embedq.ipc import frames
 from embedq.ipc.failures import HostGone, NoHost, raised
 from embedq.ipc.frames import VERSIONS, Answer, Hello, Request
 from embedq.ipc.ledger import Answered, Asked, Ledger, OnProgress
+from embedq.ipc.place import Found
 from embedq.storage.fork import on_fork
 
 if TYPE_CHECKING:
@@ -42,14 +43,6 @@ _LOOK_AGAIN_S: Final = 0.05
 _TICK_S: Final = 1.0
 
 
-class Endpoint(NamedTuple):
-    """Where a host is: its epoch tells it from the one before."""
-
-    address: str
-    epoch: int
-    pid: int | None = None
-
-
 class Link:
     """One session with whoever is the host. Safe to use from any thread.
 
@@ -62,7 +55,7 @@ class Link:
 
     def __init__(
         self,
-        find: Callable[[], Endpoint | None],
+        find: Callable[[], Found | None],
         hello: Callable[[], Hello],
         *,
         patience_s: float | None = 5.0,
@@ -182,9 +175,9 @@ class Link:
         served_at = self._monotonic()
         try:
             while not self._ending:
-                endpoint = self._find_one()
-                if endpoint is not None:
-                    with Line(endpoint.address, self._max_bytes, self._theirs) as line:
+                host = self._find_one()
+                if host is not None:
+                    with Line(host.endpoint, self._max_bytes, self._theirs) as line:
                         if self._greet(line):
                             self._serve(line)
                             served_at = self._monotonic()
@@ -195,7 +188,7 @@ class Link:
         finally:
             self._end()
 
-    def _find_one(self) -> Endpoint | None:
+    def _find_one(self) -> Found | None:
         try:
             return self._find()
         except (OSError, EmbedqError):

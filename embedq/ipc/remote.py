@@ -14,15 +14,18 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 
+from embedq.broker.leases import Lease
 from embedq.broker.office import Office
 from embedq.clock import Clock, SystemClock
 from embedq.errors import GroupNotFound
 from embedq.events import Notice
 from embedq.ids import MessageIds
 from embedq.ipc import frames
-from embedq.ipc.handles import RemoteGroup, RemoteQueue
+from embedq.ipc.handles import RemoteGroup, RemoteLease, RemoteQueue
 from embedq.ipc.hearing import RemoteEvents
-from embedq.ipc.link import Endpoint, Link
+from embedq.ipc.link import Link
+from embedq.ipc.marks import Marks
+from embedq.ipc.place import Found, find_host, folder_of, make_folder
 from embedq.ipc.traffic import Traffic
 from embedq.ipc.verbs import OnProgress, remote
 from embedq.limits import LIMITS, Limits
@@ -34,36 +37,39 @@ if TYPE_CHECKING:
 class RemoteDesk(Traffic):
     """The desk of a host, from another process. `open` connects, `close` leaves in order.
 
-    `find`: where the host is. `boss`: the session of the process that watches over this one.
+    `find`: where the host is (default: what the lock file of the database says). `session`: 16
+    bytes that name this one. `boss`: the session of the process that watches over this one.
     `patience_s`: how long calls wait for a host before they fail with NoHost; None: for ever.
     """
 
     def __init__(
         self,
-        find: Callable[[], Endpoint | None],
+        path: str | os.PathLike[str],
         *,
-        path: str,
+        find: Callable[[], Found | None] | None = None,
         name: str = "",
+        session: bytes | None = None,
         boss: bytes | None = None,
         patience_s: float | None = 5.0,
         clock: Clock | None = None,
         limits: Limits = LIMITS,
     ) -> None:
-        self.path = path
+        self.path = os.path.abspath(path)  # noqa: PTH100 - a text, as Desk.path
         self.clock = clock or SystemClock()
         self.monotonic = self.clock.monotonic
         self.limits = limits
         self.queues: dict[str, RemoteQueue] = {}
         self.redact: Redact | None = None
-        self.token = os.urandom(16)
+        self.token = session or os.urandom(16)
         self.session = 0
         self._name = name or f"client-{os.getpid()}"
         self._boss = boss
         self._epoch = 0
         self._ahead_ms = 0
+        self._marks: Marks | None = None
         super().__init__(
             Link(
-                find,
+                find or self._find,
                 self._hello,
                 patience_s=patience_s,
                 max_bytes=limits.batch_bytes + frames.OVERHEAD,
@@ -77,9 +83,17 @@ class RemoteDesk(Traffic):
         self.office: Office = remote(self._ask)
 
     def open(self, timeout: float | None = None) -> None:
-        """Connect. Raises NoHost, or why the host refused."""
-        welcome = self._link.start(timeout)
+        """Connect. Raises NoHost, or why the host refused; InsecurePermissions, StoreFailed."""
+        self._marks = Marks.create(make_folder(folder_of(self.path)), self.token)
+        try:
+            welcome = self._link.start(timeout)
+        except BaseException:
+            self.close()
+            raise
         self.ids = MessageIds(welcome.key)
+
+    def _find(self) -> Found | None:
+        return find_host(self.path)
 
     # ---------------------------------------------------------------------- the session
 
@@ -91,11 +105,14 @@ class RemoteDesk(Traffic):
             pid=os.getpid(),
             epoch=self._epoch,
             held=self.holdings.held(),
+            marks=None if self._marks is None else str(self._marks.path),
             boss=self._boss,
         )
 
     def _welcomed(self, welcome: frames.Welcome) -> None:
         self.holdings.reissued(welcome.tokens)
+        if self._marks is not None:
+            self._marks.renew(welcome.epoch, self.holdings.marked())
         self.session = welcome.session
         self._epoch = welcome.epoch
         self._ahead_ms = welcome.now_ms - int(self.clock.time() * 1000)
@@ -127,6 +144,14 @@ class RemoteDesk(Traffic):
             lambda n, _: frames.Call(n, verb, msgspec.Raw(args)), repeat=repeat, progress=progress
         )
         return bytes(cast("frames.Result", answer).value)
+
+    def started(self, *leases: Lease) -> None:
+        """Note that handlers get these messages now: what was not started costs nothing (P5)."""
+        marks = self._marks
+        for lease in leases:
+            if isinstance(lease, RemoteLease) and marks is not None:
+                lease.started = True
+                marks.start(lease.mark, lease.counter)
 
     def now_ms(self) -> int:
         """Return the host's wall clock in milliseconds."""
@@ -171,7 +196,16 @@ class RemoteDesk(Traffic):
 
     # ------------------------------------------------------------------------------ end
 
+    def announce(self) -> None:
+        """Tell that this process is connected."""
+        self.events.emit("connected", path=self.path, host=self.host_pid, epoch=self._epoch)
+
+    def record_crashes(self) -> None:
+        """Do nothing: the host sees how its clients end."""
+
     def close(self) -> None:
         """Leave: what this process holds is given back. Safe to call twice."""
         self._link.close()
         self.events.close()
+        if self._marks is not None:
+            self._marks.close()

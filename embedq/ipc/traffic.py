@@ -114,10 +114,12 @@ class Traffic:
         timeout: float | None = 0.0,
         waiter: Waiter | None = None,
         keep: bool = False,
+        ahead: bool = False,
     ) -> Exchanged:
         """Settle deliveries and claim the next ones in one request; see Desk.exchange.
 
-        `keep`: the host renews the leases for as long as this process lives.
+        `keep`: the host renews the leases for as long as this process lives. `ahead`: nobody gets
+        them yet; `started` will say when.
         """
         pairs = list(pairs)
         if waiter is not None and waiter.cancelled:
@@ -137,7 +139,7 @@ class Traffic:
             if waiter is not None:
                 with self._waits_lock:
                     self._waits.pop(waiter, None)
-        return self._exchanged(group, pairs, asked)
+        return self._exchanged(group, pairs, asked, keep=keep, ahead=ahead)
 
     async def aexchange(
         self,
@@ -160,7 +162,7 @@ class Traffic:
         except BaseException:
             self._give_up(asked, group, pairs)
             raise
-        return self._exchanged(group, pairs, asked)
+        return self._exchanged(group, pairs, asked, keep=keep, ahead=False)
 
     def wait_claim(
         self,
@@ -220,16 +222,26 @@ class Traffic:
     def _endings(self, pairs: Pairs) -> list[frames.WireEnding]:
         return [to_wire(lease, ending, self.redact) for lease, ending in pairs]
 
-    def _exchanged(self, group: RemoteGroup, pairs: Pairs, asked: Asked) -> Exchanged:
+    def _exchanged(
+        self, group: RemoteGroup, pairs: Pairs, asked: Asked, *, keep: bool, ahead: bool
+    ) -> Exchanged:
         answer = cast("frames.Exchanged", answer_of(asked))
         stale = self._settled(pairs, answer)
         leases = self.holdings.add(group, answer.leases, self.monotonic())
+        if keep:
+            self.holdings.kept_by_host(leases)
+        if not ahead:
+            self.started(*leases)
         return Exchanged(list(leases), stale)
 
     def _settled(self, pairs: Pairs, answer: frames.Exchanged) -> list[Lease]:
         leases = [lease for lease, _ in pairs]
         self.holdings.drop(leases)
         return [leases[position] for position in answer.stale]
+
+    def started(self, *leases: Lease) -> None:
+        """Note that handlers get these messages now."""
+        raise NotImplementedError
 
     # -------------------------------------------------------------------------- waiting
 

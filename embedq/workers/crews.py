@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
-from embedq.broker.desk import Desk
+from embedq.broker.port import DeskPort
 from embedq.errors import StorageError, UsageError
 from embedq.policy import Rng
 from embedq.workers.bell import Bell
@@ -36,7 +36,7 @@ class ConsumerRunner:
 
     def __init__(
         self,
-        desk: Desk,
+        desk: DeskPort,
         specs: Iterable[ConsumerSpec] = (),
         *,
         loop: asyncio.AbstractEventLoop | None = None,
@@ -95,7 +95,7 @@ class ConsumerRunner:
 
     def _start(self, spec: ConsumerSpec) -> None:
         self._desk.record_crashes()
-        group = self._desk.group(self._desk.queue(spec.queue), spec.group)
+        group = self._desk.group(self._desk.declare(spec.queue, {}), spec.group)
         if spec.retry is not None:
             group.most = spec.retry.stored_max_attempts
         runner = Runner(self._desk, group, spec, self._rng)

@@ -14,10 +14,9 @@ from types import AsyncGeneratorType, CoroutineType, GeneratorType, TracebackTyp
 from typing import Any, Final, Literal
 
 from embedq.broker.delivery import Delivery
-from embedq.broker.desk import Desk
 from embedq.broker.endings import DONE, RELEASED, Ending, Failed, Rejected
 from embedq.broker.leases import Lease
-from embedq.broker.state import GroupState
+from embedq.broker.port import DeskPort, GroupPort
 from embedq.errors import EmbedqError, ForkedBroker, InvalidPayload, StorageError, StoreClosed
 from embedq.lifecycle import Outcome
 from embedq.payload import decode
@@ -80,7 +79,7 @@ class Runner:
     """Runs the handler of one consumer. Safe to use from any thread."""
 
     def __init__(
-        self, desk: Desk, group: GroupState, spec: ConsumerSpec, rng: Rng | None = None
+        self, desk: DeskPort, group: GroupPort, spec: ConsumerSpec, rng: Rng | None = None
     ) -> None:
         self.desk = desk
         self.group = group

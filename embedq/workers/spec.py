@@ -7,10 +7,11 @@ Does not know: how a consumer runs, the engine, messages.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from embedq.clock import parse_duration
 from embedq.errors import DuplicateConsumer, InvalidOption, UnsupportedOption, shown
@@ -35,7 +36,8 @@ class ConsumerSpec:
 
     Times are seconds. `timeout` None: no bound. `batch` None: one message for each call, else at
     most so many, collected for at most `linger` seconds. `type` is the queue's type of bodies,
-    for a handler that asks for nothing. `retry` None: the queue's policy.
+    for a handler that asks for nothing. `retry` None: the queue's policy. `in_process`: it runs in
+    worker processes; `max_…`: after how many messages, bytes of memory or seconds one is replaced.
     """
 
     queue: str
@@ -50,6 +52,10 @@ class ConsumerSpec:
     linger: float = 0.0
     retry: RetryPolicy | None = None
     compete: bool = False
+    in_process: bool = False
+    max_messages: int | None = None
+    max_rss: int | None = None
+    max_age: float | None = None
 
     @property
     def body_type(self) -> object:
@@ -194,7 +200,16 @@ def _name_of(function: Callable[..., object]) -> str:
 class Consumers:
     """All registered consumers of a broker. Safe to use from any thread."""
 
+    _all: ClassVar[weakref.WeakSet[Consumers]] = weakref.WeakSet()
+
+    @classmethod
+    def everywhere(cls) -> Iterator[ConsumerSpec]:
+        """Go through the consumers of all brokers of this process."""
+        for consumers in list(cls._all):
+            yield from consumers
+
     def __init__(self) -> None:
+        self._all.add(self)
         self._lock = threading.Lock()
         self._by_group: dict[tuple[str, str], list[ConsumerSpec]] = {}
 

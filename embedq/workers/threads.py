@@ -12,9 +12,9 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from embedq.broker.desk import Desk
 from embedq.broker.endings import RELEASED
 from embedq.broker.leases import Lease
+from embedq.broker.port import DeskPort
 from embedq.broker.waiting import Waiter
 from embedq.workers.bell import Bell
 from embedq.workers.runner import Pairs, Run, Runner, Why, released
@@ -50,7 +50,7 @@ class ThreadCrew:
     ) -> None:
         self.runner = runner
         self.spec = runner.spec
-        self.desk: Desk = runner.desk
+        self.desk: DeskPort = runner.desk
         self.bell = bell
         #: Messages whose handlers have ended, and messages given back unfinished.
         self.finished = 0
@@ -233,6 +233,7 @@ class ThreadCrew:
                         *(self.runner.group, pairs, most),
                         timeout=timeout,
                         waiter=slot.waiter,
+                        keep=True,
                     )
                     return got.leases
                 if pairs:

@@ -1,0 +1,248 @@
+"""One handler at a time on the thread that runs it: the consumer inside a worker process.
+
+Knows: how many messages to fetch ahead, what is noted before a handler starts.
+Does not know: processes, who ends the worker, sockets.
+
+Messages are fetched ahead for as long as handlers are quick: as many as take about AHEAD_S. One
+that was fetched and not started costs nothing if the worker dies, as starts are noted first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import ExitStack
+from typing import Any, Final, Protocol
+
+from embedq.broker.endings import RELEASED
+from embedq.broker.leases import Lease
+from embedq.broker.waiting import Waiter
+from embedq.ipc.handles import RemoteGroup
+from embedq.ipc.remote import RemoteDesk
+from embedq.workers.runner import Pairs, Run, Runner, released
+from embedq.workers.threads import guarded
+
+#: Seconds of work that are fetched ahead.
+AHEAD_S: Final = 0.02
+#: Messages that are fetched ahead at most.
+AHEAD_MOST: Final = 64
+#: How much one batch changes what is known of the pace.
+_WEIGHT: Final = 0.3
+_PAUSES_S: Final = (0.05, 5.0)
+
+
+class Sheet(Protocol):
+    """Where a worker notes what it is at, for those who look at it from outside."""
+
+    def started(self, *leases: Lease) -> None:
+        """A handler is about to get these messages."""
+        ...
+
+    def until(self, deadline: float | None) -> None:
+        """The handler that runs now must end by then (monotonic seconds); None: none runs."""
+        ...
+
+
+class SoloCrew:
+    """Runs the handler of one consumer on the thread that calls `serve`.
+
+    `after` is called there after each batch of messages, before they are settled.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        group: RemoteGroup,
+        desk: RemoteDesk,
+        sheet: Sheet,
+        *,
+        after: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.runner = runner
+        self.spec = runner.spec
+        self.desk = desk
+        self.finished = 0
+        self.released = 0
+        self.closed = False
+        self._group = group
+        self._sheet = sheet
+        self._after = after
+        self._waiter = Waiter()
+        self._run: Run | None = None
+        self._pace_s: float | None = None
+        self._is_async = self.spec.signature.is_async
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    # ------------------------------------------------------------------------- serving
+
+    def serve(self) -> None:
+        """Handle messages until `close`."""
+        with ExitStack() as stack:
+            if self._is_async:
+                self._loop = stack.enter_context(asyncio.Runner()).get_loop()
+            pairs: Pairs = []
+            while not self.closed:
+                leases = self._exchange(pairs, self._ahead())
+                pairs = self._handle(leases)
+                self._after()
+            if pairs:
+                self._exchange(pairs, 0)
+
+    def _ahead(self) -> int:
+        """Return how many messages to fetch: what is done in AHEAD_S, and one of what is slow."""
+        if self.spec.batch is not None:
+            return self.spec.batch
+        pace = self._pace_s
+        if pace is None:
+            return 1
+        return min(AHEAD_MOST, max(1, int(AHEAD_S / max(pace, 1e-6))))
+
+    def _handle(self, leases: Sequence[Lease]) -> Pairs:
+        if not leases:
+            return []
+        pairs: Pairs = []
+        began = self.desk.monotonic()
+        waiting = deque(self._calls(leases))
+        while waiting and not self.closed:
+            pairs += self._call(waiting.popleft())
+        rest = [(lease, RELEASED) for call in waiting for lease in call]
+        given_back = released(pairs) + len(rest)
+        self.released += given_back
+        self.finished += len(pairs) + len(rest) - given_back
+        if not rest:
+            self._note_pace((self.desk.monotonic() - began) / len(leases))
+        return [*pairs, *rest]
+
+    def _calls(self, leases: Sequence[Lease]) -> list[Sequence[Lease]]:
+        """Return what goes into one call each. A suspect goes alone, and the others wait (P5)."""
+        if self.spec.batch is None:
+            return [(lease,) for lease in leases]
+        suspects = [(lease,) for lease in leases if lease.is_suspect]
+        others = [lease for lease in leases if not lease.is_suspect]
+        return [*([others] if others else []), *suspects]
+
+    def _note_pace(self, seconds: float) -> None:
+        pace = self._pace_s
+        if pace is None or seconds > pace:
+            self._pace_s = seconds  # slower: nothing may wait behind it
+        else:
+            self._pace_s = pace + _WEIGHT * (seconds - pace)
+
+    # ------------------------------------------------------------------------- one call
+
+    def _call(self, leases: Sequence[Lease]) -> Pairs:
+        timeout = self.spec.timeout
+        deadline = None if timeout is None else self.desk.monotonic() + timeout
+        self._sheet.started(*leases)
+        if deadline is not None:
+            self._sheet.until(deadline)
+        run = Run(leases, deadline)
+        context = contextvars.copy_context()
+        self._run = run
+        try:
+            return context.run(self._run_async if self._is_async else self._run_here, run)
+        except HandlerTimeout:
+            return self.runner.given_up(run, "timeout")  # it struck just behind the handler
+        except BaseException as error:  # noqa: BLE001 - a defect of ours must not end the worker
+            return self.runner.defective(leases, error)
+        finally:
+            self._run = None
+            if deadline is not None:
+                self._sheet.until(None)
+
+    def _run_here(self, run: Run) -> Pairs:
+        return self.runner.run(run)
+
+    def _run_async(self, run: Run) -> Pairs:
+        loop = self._loop
+        assert loop is not None  # noqa: S101 - set by serve
+        arguments = self.runner.open(run)
+        if arguments is None:
+            return run.aside
+        task = loop.create_task(self._guarded(arguments))
+        run.on_cancel = lambda: loop.call_soon_threadsafe(task.cancel)
+        try:
+            value, error = loop.run_until_complete(task)
+        except asyncio.CancelledError as cancelled:
+            if run.why == "timeout":
+                return self.runner.given_up(run, "timeout")
+            run.why = "drain"
+            return self.runner.raised(run, cancelled)
+        if error is not None:
+            return self.runner.raised(run, error)
+        return self.runner.returned(run, value)
+
+    def _guarded(
+        self, arguments: tuple[Any, Any]
+    ) -> Coroutine[Any, Any, tuple[Any, BaseException | None]]:
+        return guarded(self.runner, arguments)
+
+    # ------------------------------------------------------------- asked from outside
+
+    def expire(self) -> None:
+        """End the handler that runs, as its time is over. On its own thread: raises in it."""
+        run = self._run
+        if run is None or run.why is not None:
+            return
+        self.runner.timed_out(run)
+        run.cancel("timeout")
+        if not self._is_async:
+            raise HandlerTimeout(f"the handler exceeded its timeout of {self.spec.timeout} s")
+
+    def interrupt(self) -> None:
+        """End the handler that runs: the worker has to go. On its own thread: raises in it."""
+        self.close()
+        run = self._run
+        if run is None:
+            return
+        if run.why is None or self._is_async:
+            run.cancel(run.why or "drain")
+        if not self._is_async:
+            raise WorkerStopped("the worker process is being stopped")
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the handler that runs was told that its time is over."""
+        run = self._run
+        return run is not None and run.why == "timeout"
+
+    def close(self) -> None:
+        """Claim nothing more; `serve` returns after the handler that runs. From any thread."""
+        self.closed = True
+        self.desk.cancel_wait(self._waiter)
+
+    # ------------------------------------------------------------------------ claiming
+
+    def _exchange(self, pairs: Pairs, most: int) -> Sequence[Lease]:
+        """Settle and claim; what fails for a while is tried again until it is done."""
+        pause = _PAUSES_S[0]
+        while True:
+            try:
+                if most and not self.closed:
+                    got = self.desk.exchange(
+                        *(self._group, pairs, most),
+                        timeout=None,
+                        waiter=self._waiter,
+                        keep=True,
+                        ahead=True,
+                    )
+                    return got.leases
+                if pairs:
+                    self.desk.settle(pairs)
+                return ()
+            except Exception as error:  # noqa: BLE001 - told; the worker must survive it
+                if self.runner.gone_wrong(error):
+                    self.closed = True
+                    return ()
+            self._waiter.wait(pause)
+            pause = min(2 * pause, _PAUSES_S[1])
+
+
+class HandlerTimeout(TimeoutError):
+    """Raised in a handler whose time is over."""
+
+
+class WorkerStopped(BaseException):
+    """Raised in a handler whose worker has to go; the message is given back."""
