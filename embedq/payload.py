@@ -190,7 +190,7 @@ def _decode_json(body: bytes, wanted: object) -> object:
         return _decoder(wanted).decode(body)
     except _BAD_DATA as error:
         name = "JSON" if wanted is None else _name(wanted)
-        reason = _shorten(f"{error}")
+        reason = _shorten(_why(error))
         raise InvalidPayload(
             f"the body of {len(body)} bytes is not {name}: {reason}",
             hint="compare producer and annotation; ask for bytes to see the body as it is",
@@ -218,7 +218,27 @@ def _from_builtins(wanted: type, value: object) -> object:
     validate = getattr(wanted, "model_validate", None)
     if validate is None:
         raise TypeError(f"{_name(wanted)} is no type that JSON can become")
-    return validate(value)
+    try:
+        return validate(value)
+    except ValueError as error:
+        raise ValueError(_why(error)) from error
+
+
+def _why(error: Exception) -> str:
+    """Say what is wrong with a body.
+
+    The own text of pydantic's errors has several lines, a web address, and the values that were
+    wrong: secrets, perhaps, which would stand in logs.
+    """
+    if not hasattr(error, "error_count"):
+        return f"{error}"
+    rows = error.errors(include_url=False, include_context=False, include_input=False)  # type: ignore[attr-defined]
+    return "; ".join(f"{row['msg']} - at `{_path(row['loc'])}`" for row in rows)
+
+
+def _path(parts: tuple[object, ...]) -> str:
+    steps = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
+    return f"${''.join(steps)}"
 
 
 def _not_encodable(obj: object, error: Exception) -> InvalidPayload:

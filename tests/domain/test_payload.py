@@ -1,7 +1,7 @@
 """Bodies: what can be one, and what comes back.
 
 Knows: the kinds of content and how annotations read them.
-Does not know: pydantic itself, which a class with the same methods stands for.
+Does not know: more of pydantic than its errors; a class with the same methods stands for it.
 """
 
 import contextlib
@@ -9,6 +9,7 @@ import dataclasses
 import enum
 import json
 import math
+import re
 import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,6 +17,7 @@ from decimal import Decimal
 from typing import Annotated, Any
 
 import msgspec
+import pydantic
 import pytest
 from hypothesis import given, strategies as st
 
@@ -279,3 +281,27 @@ def test_kinds_have_content_types():
 
 def test_the_numbers_of_the_kinds_never_change():
     assert (BYTES, TEXT, JSON) == (0, 1, 2)
+
+
+class Account(pydantic.BaseModel):
+    mail: str
+    codes: list[int] = []
+
+
+@pytest.mark.parametrize(
+    ("wanted", "body", "said"),
+    [
+        (Account, b'{"codes":["s3cret"]}', "Field required - at `$.mail`; .*at `$.codes[0]`"),
+        (Account, b'"s3cret"', "at `$`"),
+        (Account, b"s3cret", "Invalid JSON.*at `$`"),
+        (list[Account], b'[{"mail":"a","codes":"s3cret"}]', "at `$.codes` - at `$[0]`"),
+    ],
+)
+def test_what_pydantic_says_is_one_line_without_the_values(wanted, body, said):
+    with pytest.raises(InvalidPayload) as caught:
+        decode(JSON, body, wanted)
+    message = caught.value.message
+    assert re.search(re.sub(r"([$\[\]])", r"\\\1", said), message), message
+    assert "s3cret" not in message
+    assert "\n" not in message
+    assert "http" not in message
