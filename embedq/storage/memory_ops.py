@@ -116,11 +116,10 @@ def _left_behind(
     state: State, row: DeliveryRow, now: int, queue: int, words: bytes | None
 ) -> DeliveryRow:
     """Return a delivery as the start of the next one leaves it."""
-    row = row._replace(due=None)
-    if row.ended is None:
-        counted = row._replace(crashes=row.crashes + 1, error=words)
-        return _closed(state, counted, queue, now, Outcome.CRASHED)
-    return row
+    if row.ended is not None:
+        return row._replace(due=None)
+    counted = row._replace(due=None, crashes=row.crashes + 1, error=words)
+    return _closed(state, counted, queue, now, Outcome.CRASHED)
 
 
 def _closed(
