@@ -133,15 +133,23 @@ def pass_on(desk: Desk, waiters: Waiters, waiter: LoopWaiter) -> None:
             waiters.wake()
 
 
-async def exchange(step: Round, timeout: float | None) -> Exchanged:
+async def exchange(
+    step: Round, timeout: float | None, waiter: LoopWaiter | None = None
+) -> Exchanged:
     """See Desk.exchange."""
     from embedq.broker.desk import Exchanged  # noqa: PLC0415  # they know each other
 
     desk, group = step.desk, step.group
-    waiter = LoopWaiter() if timeout is None or timeout > 0 else None
+    if timeout is not None and timeout <= 0:
+        waiter = None
+    elif waiter is None:
+        waiter = LoopWaiter()
     until = None if timeout is None else desk.monotonic() + timeout
     waiting = waiter
     while True:
+        if waiter is not None and waiter.cancelled:
+            await _settle_only(step, waiter)
+            return Exchanged([], step.stale)
         step.check()
         leases = await _go(step, waiting)
         if leases:
@@ -155,6 +163,13 @@ async def exchange(step: Round, timeout: float | None) -> Exchanged:
             return Exchanged([], step.stale)
         elif not await wait_in(desk, group.waiters, waiter, until):
             waiting = None
+
+
+async def _settle_only(step: Round, waiter: LoopWaiter) -> None:
+    if step.settlement is not None:
+        await commit(step.desk.writer, step.settlement)
+        step.committed()
+    pass_on(step.desk, step.group.waiters, waiter)
 
 
 async def _go(step: Round, waiter: LoopWaiter | None) -> list[Lease]:

@@ -148,13 +148,7 @@ class Step:
         self.queue = queue
         self._now = engine.now_ms()
         self._rows = [row_of(draft, self._now) for draft in drafts]
-        bound = queue.policy.max_length
-        if bound is not None and len(drafts) > bound:
-            raise QueueFull(
-                f"queue {queue.name!r}: {len(drafts)} messages in one put are more than "
-                f"max_length={bound}",
-                hint="put them in parts, or raise max_length",
-            )
+        check_fits(queue, len(drafts))
 
     def task(self, waiter: Waiter | None) -> BoundedPut:
         """Return the next task."""
@@ -172,13 +166,23 @@ class Step:
         """Whether the put waits for room."""
         return self.queue.policy.when_full == "block" and (timeout is None or timeout > 0)
 
-    def full(self) -> QueueFull:
-        """Return the error for a queue without room."""
-        policy = self.queue.policy
-        return QueueFull(
-            f"queue {self.queue.name!r} holds {length(self.queue)} messages, "
-            f"max_length={policy.max_length}"
+
+def check_fits(queue: QueueState, count: int) -> None:
+    """Raise QueueFull for a put of more messages than the queue may ever hold."""
+    bound = queue.policy.max_length
+    if bound is not None and count > bound:
+        raise QueueFull(
+            f"queue {queue.name!r}: {count} messages in one put are more than max_length={bound}",
+            hint="put them in parts, or raise max_length",
         )
+
+
+def full(queue: QueueState) -> QueueFull:
+    """Return the error for a queue without room."""
+    policy = queue.policy
+    return QueueFull(
+        f"queue {queue.name!r} holds {length(queue)} messages, max_length={policy.max_length}"
+    )
 
 
 def put(
@@ -199,7 +203,7 @@ def put(
         if not task.full:
             return step.receipts(task)
         if waiter is None:
-            raise step.full()
+            raise full(queue)
         if task.waits and not _wait(engine, queue, waiter, until):
             waiter = None  # one more look, without waiting
 
@@ -245,6 +249,6 @@ async def aput(
         if not task.full:
             return step.receipts(task)
         if waiter is None:
-            raise step.full()
+            raise full(queue)
         if task.waits and not await awaiting.wait_in(desk, queue.space, waiter, until):
             waiter = None

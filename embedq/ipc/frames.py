@@ -138,6 +138,7 @@ class Exchange(Request, frozen=True, tag=4):
     wait_ms: int | None = 0
     lease_ms: int | None = None
     keep: bool = False
+    seen: int = 0
 
 
 class Cancel(Request, frozen=True, tag=5):

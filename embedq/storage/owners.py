@@ -34,7 +34,7 @@ class Owner(NamedTuple):
     `alive`: a process owns the file now; `pid` is None when it is in another container. Else the
     rest is about the last owner: `clean` says that it finished its work, `same_boot` that the
     machine has not restarted since (None: cannot be told). `started_ms` and `epoch` are None when
-    unknown.
+    unknown. `socket`: where a live owner serves other processes.
     """
 
     alive: bool
@@ -44,6 +44,7 @@ class Owner(NamedTuple):
     version: str
     clean: bool
     same_boot: bool | None
+    socket: str | None = None
 
 
 def owner_of(path: str | os.PathLike[str]) -> Owner | None:
@@ -113,6 +114,7 @@ def _told(record: _Record | None, holder: int | None) -> Owner:
         version=known.version if known is not None else "",
         clean=known is not None and known.clean,
         same_boot=same,
+        socket=known.socket if known is not None and holder is not None else None,
     )
 
 

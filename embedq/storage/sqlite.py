@@ -189,6 +189,10 @@ class SqliteStore(Maintenance):
         """See the port."""
         self._owner.mark(words=self._words.listen())
 
+    def announce(self, endpoint: str) -> None:
+        """Note in the lock file where other processes are served; "": nowhere."""
+        self._owner.mark(socket=endpoint)
+
     def _meta(self, key: str) -> Any:  # noqa: ANN401  # what was stored
         row = self._execute(sql.META_GET, (key,)).fetchone()
         return None if row is None else row[0]

@@ -1,0 +1,207 @@
+"""Puts that are done once, however often they are repeated: what they were answered is kept.
+
+Knows: that the messages and the numbers of their puts are one commit, what a repetition is told.
+Does not know: connections, frames, whose sessions these are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+from embedq.broker import bounds, moves
+from embedq.broker.intake import check_batch
+from embedq.broker.state import QueueState
+from embedq.storage.ops import Op, PutPlain
+from embedq.storage.rows import Row
+from embedq.storage.writer import Task
+
+if TYPE_CHECKING:
+    from embedq.broker.awaiting import LoopWaiter
+    from embedq.broker.desk import Desk
+
+#: Plain messages: the seq of the first one, how many. Rows: their seqs, positions of known ones.
+Answer = tuple[int, int] | tuple[list[int], list[int]]
+
+
+class Numbers:
+    """The answered puts of one session whose answers may not have arrived.
+
+    Changed under the writer's lock only, but for `see`.
+    """
+
+    __slots__ = ("known", "seen", "session")
+
+    def __init__(self, session: int, known: dict[int, Answer] | None = None) -> None:
+        self.session = session
+        self.known: dict[int, Answer] = known or {}
+        self.seen = 0
+
+    def see(self, n: int) -> None:
+        """All answers up to number `n` have arrived: nobody will ask for them again."""
+        if n <= self.seen:
+            return
+        self.seen = n
+        for number in [known for known in self.known if known <= n]:
+            self.known.pop(number, None)
+
+
+class _Part:
+    """Plain messages of one kind for one queue."""
+
+    __slots__ = ("count", "items", "kind", "op", "puts", "queue")
+
+    op: PutPlain
+
+    def __init__(self, queue: QueueState, kind: int) -> None:
+        self.queue = queue
+        self.kind = kind
+        self.items: list[int | bytes] = []
+        self.count = 0
+        #: (numbers, n, position of the first message, how many)
+        self.puts: list[tuple[Numbers, int, int, int]] = []
+
+
+class NumberedPuts(Task):
+    """Plain puts of many sessions."""
+
+    __slots__ = ("_added", "_desk", "_parts", "count")
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__()
+        self._desk = desk
+        self._parts: dict[tuple[QueueState, int], _Part] = {}
+        self._added: list[tuple[_Part, int, int]] = []
+        self.count = 0
+
+    def add(
+        self, numbers: Numbers, n: int, queue: QueueState, kind: int, bodies: Sequence[bytes]
+    ) -> None:
+        """Take in one put, before the task is sent. Raises LimitExceeded."""
+        check_batch(queue, list(map(len, bodies)), self._desk.limits)
+        part = self._parts.get((queue, kind))
+        if part is None:
+            part = self._parts[queue, kind] = _Part(queue, kind)
+        part.puts.append((numbers, n, part.count, len(bodies)))
+        self._added.append((part, part.count, len(bodies)))
+        for body in bodies:
+            part.items.append(crc32(body))
+            part.items.append(body)
+            self.size += len(body) + 64
+        part.count += len(bodies)
+        self.count += len(bodies)
+
+    def prepare(self) -> Sequence[Op]:
+        """Return one put for each queue and kind."""
+        now = self._desk.now_ms()
+        ops: list[Op] = []
+        for part in self._parts.values():
+            if part.count:
+                part.op = PutPlain(part.queue.id, now, part.kind, part.items, part.count)
+                ops.append(part.op)
+        return ops
+
+    def apply(self) -> None:
+        """Count the messages, and keep the answers."""
+        for part in self._parts.values():
+            if part.count:
+                part.queue.put_applied(part.op)
+            for numbers, n, at, count in part.puts:
+                if n > numbers.seen:
+                    numbers.known[n] = (part.op.first + at, count) if count else (0, 0)
+
+    def firsts(self) -> list[int]:
+        """Return the seq of the first message of each put, in the order of `add`."""
+        return [part.op.first + at if count else 0 for part, at, count in self._added]
+
+
+class NumberedRows(Task):
+    """Another put, of any kind of messages, and its number."""
+
+    __slots__ = ("_n", "_numbers", "put")
+
+    def __init__(self, put: moves.PutMessages, numbers: Numbers, n: int) -> None:
+        super().__init__(put.size)
+        self.put = put
+        self._numbers = numbers
+        self._n = n
+
+    def prepare(self) -> Sequence[Op]:
+        """Return the put."""
+        return self.put.prepare()
+
+    def apply(self) -> None:
+        """Keep the answer, if anything was stored."""
+        self.put.apply()
+        if not getattr(self.put, "full", False) and self._n > self._numbers.seen:
+            self._numbers.known[self._n] = self.answer()
+
+    def undo(self) -> None:
+        """Nothing was stored."""
+        self.put.undo()
+
+    def answer(self) -> tuple[list[int], list[int]]:
+        """Return the seqs, and the positions of those whose dedup key was known."""
+        op = self.put.op
+        stored = set(op.stored)
+        return list(op.seqs), [at for at in range(len(op.seqs)) if at not in stored]
+
+
+class AloneNumberedRows(NumberedRows):
+    """One that wants a commit of its own."""
+
+    __slots__ = ()
+
+    alone = True
+
+
+def plain_row(kind: int, body: bytes) -> Row:
+    """Return a message that has nothing but a body as one that could have more."""
+    return Row(kind, crc32(body), 0, None, None, None, None, None, body)
+
+
+def _task(
+    desk: Desk, queue: QueueState, rows: Sequence[Row], waiter: LoopWaiter | None
+) -> moves.PutMessages:
+    now = desk.now_ms()
+    if queue.policy.max_length is None:
+        return moves.PutMessages(desk, queue, rows, now)
+    drops = queue.policy.when_full == "drop_oldest"
+    kind = bounds.DroppingPut if drops else bounds.BoundedPut
+    return kind(desk, queue, rows, now, waiter)
+
+
+async def aput_rows(
+    desk: Desk,
+    queue: QueueState,
+    rows: Sequence[Row],
+    *,
+    numbers: Numbers,
+    n: int,
+    timeout: float | None,
+    waiter: LoopWaiter | None = None,
+) -> tuple[list[int], list[int]]:
+    """Store messages under a session's number; wait up to `timeout` s (None: ever) for room.
+
+    Returns the seqs and the positions of known dedup keys. With a cancelled waiter it waits no
+    longer. Raises QueueFull, LimitExceeded, and what the store raises; then nothing was stored.
+    """
+    from embedq.broker import awaiting  # noqa: PLC0415  # asyncio only where it is used
+
+    check_batch(queue, [len(row.body) for row in rows], desk.limits)
+    bounds.check_fits(queue, len(rows))
+    may_wait = queue.policy.when_full == "block" and (timeout is None or timeout > 0)
+    until = None if timeout is None else desk.monotonic() + timeout
+    waiting = waiter if may_wait else None
+    while True:
+        put = _task(desk, queue, rows, waiting)
+        kind = AloneNumberedRows if put.alone else NumberedRows
+        task = kind(put, numbers, n)
+        await awaiting.commit(desk.writer, task)
+        if not isinstance(put, bounds.BoundedPut) or not put.full:
+            return task.answer()
+        if waiting is None or waiting.cancelled:
+            raise bounds.full(queue)
+        if put.waits and not await awaiting.wait_in(desk, queue.space, waiting, until):
+            waiting = None

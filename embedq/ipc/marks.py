@@ -1,0 +1,187 @@
+"""Marks: which deliveries a client's handlers have started, readable after its death.
+
+Knows: a shared file of 8 bytes for each place, and a lock that tells whether its client lives.
+Does not know: leases, what a started delivery means, frames.
+
+The client writes the counter of a lease into its place right before the handler starts. That is a
+store to shared memory: the page cache keeps it whatever ends the process.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import struct
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from threading import Lock
+from typing import Final
+
+from embedq.storage.fork import on_fork
+
+#: Ends the name of a file of marks; before it stands the session in hexadecimal digits.
+SUFFIX: Final = ".marks"
+
+#: Places of a file where nothing else is said. A client can hold more deliveries: those without
+#: a place count as started.
+PLACES: Final = 4096
+
+_PRIVATE: Final = 0o600
+_BYTES: Final = 8
+_MOST: Final = 1 << 20
+# struct flock, with native alignment, and where its type and its pid are.
+_FLOCK, _TYPE, _PID = ("qqihh", 3, 2) if sys.platform == "darwin" else ("hhqqi", 0, 4)
+
+
+class _Mine:
+    """The files whose lock this process holds: asking the kernel would drop it."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.held: dict[str, Marks] = {}
+
+    def forked_in_child(self) -> None:
+        self.lock = Lock()
+        self.held = {}
+
+
+_mine = _Mine()
+
+
+class Marks:
+    """The marks of one session, as its client writes them. Made by `create`.
+
+    A file has a head that says in which epoch its counters were given out, then the places.
+    """
+
+    def __init__(self, path: Path, fd: int, places: int) -> None:
+        self.path = path
+        self.places = places
+        self._fd = fd
+        self._pid = os.getpid()
+        self._map = mmap.mmap(fd, _BYTES * (places + 1))
+        self._words = memoryview(self._map).cast("Q")
+        self._swap = sys.byteorder != "little"
+
+    @classmethod
+    def create(cls, folder: Path, session: bytes, places: int = PLACES) -> Marks:
+        """Make the file of a session and hold its lock until `close`, or the process ends.
+
+        Raises OSError when the operating system refuses.
+        """
+        path = folder / f"{session.hex()}{SUFFIX}"
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(path, flags, _PRIVATE)
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(fd, _BYTES * (places + 1))
+            marks = cls(path, fd, places)
+        except BaseException:
+            os.close(fd)
+            path.unlink(missing_ok=True)
+            raise
+        on_fork(_mine)
+        with _mine.lock:
+            _mine.held[str(path)] = marks
+        on_fork(marks)
+        return marks
+
+    def start(self, mark: int, counter: int) -> None:
+        """Note that the handler of this lease starts now. A place below 0 is none."""
+        if 0 <= mark < self.places:
+            self._words[mark + 1] = self._ordered(counter)
+
+    def renew(self, epoch: int, started: Iterable[tuple[int, int]] = ()) -> None:
+        """Forget everything and note (mark, counter) of what runs, as a new host has named it."""
+        self._words[0] = 0
+        for place in range(1, self.places + 1):
+            if self._words[place]:
+                self._words[place] = 0
+        for mark, counter in started:
+            self.start(mark, counter)
+        self._words[0] = self._ordered(epoch)
+
+    def close(self, *, remove: bool = True) -> None:
+        """Give the lock back, and remove the file. Safe to call twice; nothing in a fork."""
+        if self._fd < 0 or self._pid != os.getpid():
+            return
+        fd, self._fd = self._fd, -1
+        self._words.release()
+        self._map.close()
+        if remove:
+            self.path.unlink(missing_ok=True)
+        with _mine.lock:
+            _mine.held.pop(str(self.path), None)
+            os.close(fd)
+
+    def words(self) -> Sequence[int]:
+        """Return the head and the places as they are now."""
+        return [self._ordered(word) for word in self._words]
+
+    def forked_in_child(self) -> None:
+        """The marks belong to the parent, and so does the lock."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def _ordered(self, word: int) -> int:
+        return int.from_bytes(word.to_bytes(_BYTES, "little"), "big") if self._swap else word
+
+
+def read_marks(path: str | os.PathLike[str]) -> Sequence[int]:
+    """Return the counter in each place; 0: none. Nothing for a file that is not there.
+
+    Raises OSError for one that cannot be read.
+    """
+    return _words(path)[1:]
+
+
+def epoch_of(path: str | os.PathLike[str]) -> int:
+    """Return the epoch whose host gave out the counters; 0: the file does not say."""
+    return next(iter(_words(path)), 0)
+
+
+def _words(path: str | os.PathLike[str]) -> Sequence[int]:
+    with _mine.lock:
+        own = _mine.held.get(os.fspath(path))
+        if own is not None:
+            return own.words()
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return ()
+        try:
+            data = os.read(fd, _BYTES * (_MOST + 1))
+        finally:
+            os.close(fd)
+    count = len(data) // _BYTES
+    return struct.unpack(f"<{count}Q", data[: count * _BYTES])
+
+
+def owner_of(path: str | os.PathLike[str]) -> int | None:
+    """Return the process that holds a file of marks: its pid, 0 where that is invisible, or None.
+
+    None: nobody holds it; its client is dead, or was never there. Raises OSError.
+    """
+    with _mine.lock:
+        if os.fspath(path) in _mine.held:
+            return os.getpid()
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            question = struct.pack(
+                _FLOCK, *(fcntl.F_WRLCK if at == _TYPE else 0 for at in range(5))
+            )
+            answer = struct.unpack(_FLOCK, fcntl.fcntl(fd, fcntl.F_GETLK, question))
+        finally:
+            os.close(fd)
+    return None if answer[_TYPE] == fcntl.F_UNLCK else max(0, answer[_PID])
+
+
+def is_alive(path: str | os.PathLike[str]) -> bool:
+    """Whether the client of a file of marks lives. Raises OSError."""
+    return owner_of(path) is not None

@@ -1,0 +1,218 @@
+"""What a host knows of one client: its leases, its open requests, what waits to be sent to it.
+
+Knows: places for marks, which numbers were answered, how much a client may leave unread.
+Does not know: sockets, the desk, when a session ends (sessions.py).
+
+Belongs to the thread of the server's loop, but for `is_alive`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+from embedq.broker.awaiting import LoopWaiter
+from embedq.broker.leases import Lease
+from embedq.broker.numbered import Numbers
+from embedq.ipc.frames import Answer, Hello, WireEnding
+
+#: Bytes of answers that wait for a client that does not read; beyond, nothing is claimed for it.
+UNSENT_BYTES: Final = 8 << 20
+#: Answers that wait likewise.
+UNSENT_COUNT: Final = 1_000
+#: Bytes beyond which the client is dropped.
+UNSENT_MOST: Final = 256 << 20
+
+#: Answers to other requests than puts that are remembered, should they have to be repeated.
+_REMEMBERED: Final = 1_024
+
+#: Bytes of answers that go into one message of the wire, as far as there is more than one.
+_MESSAGE_BYTES: Final = 1 << 20
+_MESSAGE_FRAMES: Final = 1_000
+
+
+class Held(NamedTuple):
+    """A lease of the session. `mark`: its place in the client's marks, -1 without one."""
+
+    lease: Lease
+    mark: int
+
+
+class Session:
+    """One client, from its first Hello until it leaves or is given up."""
+
+    def __init__(self, hello: Hello, numbers: Numbers, places: int) -> None:
+        self.token = hello.session
+        self.numbers = numbers
+        self.id = numbers.session
+        #: Where answers go; None while it is not connected.
+        self.address: bytes | None = None
+        self.ended = False
+        self.update(hello)
+        self.leases: dict[int, Held] = {}
+        #: Counters of leases that a request under way will end.
+        self.settling: set[int] = set()
+        self._free = list(range(places - 1, -1, -1))
+        self.places = places
+        self.tasks: dict[int, asyncio.Task[None]] = {}
+        self.waiters: dict[int, LoopWaiter] = {}
+        self.putting: set[int] = set()
+        self._answered: OrderedDict[int, object] = OrderedDict()
+        self._seen = 0
+        self.listening: dict[str, Callable[[], None]] = {}
+        self._out: deque[tuple[Answer, int]] = deque()
+        self.unsent_bytes = 0
+        self._room: asyncio.Event | None = None
+        #: Events that it missed because too much waited.
+        self.untold = 0
+
+    def update(self, hello: Hello) -> None:
+        """Take over what the client says about itself."""
+        self.name = hello.name
+        self.pid = hello.pid
+        self.marks = hello.marks
+        self.boss = hello.boss
+
+    def is_alive(self) -> bool:
+        """Whether leases are renewed for it. Called under the broker's lock, from any thread."""
+        return not self.ended
+
+    # -------------------------------------------------------------------------- leases
+
+    def add(self, lease: Lease) -> int:
+        """Enter a lease; return its place for marks."""
+        mark = self._free.pop() if self._free else -1
+        self.leases[lease.counter] = Held(lease, mark)
+        return mark
+
+    def take(self, endings: Iterable[WireEnding]) -> tuple[list[Held | None], list[int]]:
+        """Find the leases that are to end, None for those that no longer count.
+
+        Also returns their counters, for `dropped` or `kept`: none of them can be taken twice.
+        """
+        found: list[Held | None] = []
+        taken = []
+        for ending in endings:
+            held = self.leases.get(ending.counter)
+            if (
+                held is None
+                or ending.counter in self.settling
+                or held.lease.seq != ending.seq
+                or held.lease.group.id != ending.group
+            ):
+                found.append(None)
+                continue
+            self.settling.add(ending.counter)
+            taken.append(ending.counter)
+            found.append(held)
+        return found, taken
+
+    def dropped(self, counters: Iterable[int]) -> None:
+        """Leases have ended: their places are free."""
+        for counter in counters:
+            self.settling.discard(counter)
+            held = self.leases.pop(counter, None)
+            if held is not None and held.mark >= 0:
+                self._free.append(held.mark)
+
+    def kept(self, counters: Iterable[int]) -> None:
+        """What was to end these leases failed: they still count."""
+        self.settling.difference_update(counters)
+
+    def lost(self) -> list[int]:
+        """Drop the leases that somebody else has ended; return their counters."""
+        gone = [
+            counter
+            for counter, held in self.leases.items()
+            if counter not in self.settling and not held.lease.is_held
+        ]
+        self.dropped(gone)
+        return gone
+
+    # ------------------------------------------------------------------------- requests
+
+    def is_open(self, n: int) -> bool:
+        """Whether request `n` is under way: its answer will come."""
+        return n in self.tasks or n in self.putting
+
+    def remember(self, n: int, answer: object) -> None:
+        """Keep what came of a request, should the client ask again."""
+        self._answered[n] = answer
+        if len(self._answered) > _REMEMBERED:
+            self._answered.popitem(last=False)
+
+    def remembered(self, n: int) -> object | None:
+        """Return what came of an earlier request of this number."""
+        return self._answered.get(n)
+
+    def seen(self, n: int) -> None:
+        """All answers up to `n` have arrived."""
+        if n <= self._seen:
+            return
+        self._seen = n
+        self.numbers.see(n)
+        for number in [known for known in self._answered if known <= n]:
+            del self._answered[number]
+
+    # -------------------------------------------------------------------------- sending
+
+    def queue(self, answer: Answer, size: int = 64) -> None:
+        """Let an answer wait for the end of the loop's turn. `size`: roughly its bytes."""
+        self._out.append((answer, size))
+        self.unsent_bytes += size
+
+    def next_message(self) -> list[Answer]:
+        """Take the answers that go into the next message; empty: nothing waits."""
+        message: list[Answer] = []
+        size = 0
+        while self._out and size < _MESSAGE_BYTES and len(message) < _MESSAGE_FRAMES:
+            answer, bytes_ = self._out[0]
+            if message and size + bytes_ > _MESSAGE_BYTES:
+                break
+            self._out.popleft()
+            size += bytes_
+            message.append(answer)
+        self.unsent_bytes -= size
+        if self._room is not None and not self.is_full:
+            self._room.set()
+            self._room = None
+        return message
+
+    def discard(self) -> None:
+        """Nobody is there to send to: the client asks again when it is back."""
+        self._out.clear()
+        self.unsent_bytes = 0
+        if self._room is not None:
+            self._room.set()
+            self._room = None
+
+    @property
+    def waiting(self) -> int:
+        """How many answers are unsent."""
+        return len(self._out)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much is unsent that nothing more is claimed."""
+        return self.unsent_bytes > UNSENT_BYTES or len(self._out) > UNSENT_COUNT
+
+    async def room(self) -> None:
+        """Wait until the client has read some of what waits."""
+        while self.is_full and not self.ended:
+            if self._room is None:
+                self._room = asyncio.Event()
+            await self._room.wait()
+
+    def end(self) -> None:
+        """The session is over: cancel what it waits for, tell it nothing more."""
+        self.ended = True
+        self.address = None
+        for task in self.tasks.values():
+            task.cancel()
+        self.tasks.clear()
+        for off in self.listening.values():
+            off()
+        self.listening.clear()
+        self.discard()

@@ -1,0 +1,327 @@
+"""The sessions of a host: how each begins, is taken up again, and ends.
+
+Knows: who is connected, whose process has ended, what becomes of leases that nobody holds.
+Does not know: sockets, requests (serving.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from embedq.broker import moves
+from embedq.broker.desk import Desk
+from embedq.broker.endings import RELEASED
+from embedq.broker.numbered import Numbers
+from embedq.errors import EmbedqError
+from embedq.ipc import frames, marks as marked
+from embedq.ipc.liveness import Connections, has_ended, peer_of, watch_process
+from embedq.ipc.session import Session
+from embedq.storage.ops import OpenSession
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+_log = logging.getLogger("embedq.ipc")
+
+#: Seconds that a client may be away before its leases end.
+RECONNECT_GRACE_S: Final = 1.0
+
+#: Seconds after the end of a process until its connection must be closed, too.
+_LINGER_S: Final = 0.1
+#: Seconds after the end of a connection: what came over it is read first.
+_DRAIN_S: Final = 0.005
+#: Seconds between two looks for leases that ended by themselves.
+_LOOK_S: Final = 0.25
+
+_TOKEN_BYTES: Final = 16
+
+Send = Callable[[bytes, frames.Answer], object]
+
+
+class Sessions:
+    """All sessions, by address and by token. Belongs to the loop of the server."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        send: Send,
+        flush: Callable[[Session], object],
+        *,
+        grace_s: float = RECONNECT_GRACE_S,
+    ) -> None:
+        self._desk = desk
+        self._send = send
+        self._flush = flush
+        self._grace_s = grace_s
+        self._loop = asyncio.get_running_loop()
+        self.connections: Connections[bytes] = Connections()
+        self.by_address: dict[bytes, Session] = {}
+        self.by_token: dict[bytes, Session] = {}
+        #: Addresses whose session is being opened, with what they sent meanwhile.
+        self.opening: dict[bytes, list[frames.Requests]] = {}
+        self._watched: dict[Session, int] = {}
+        self._timers: dict[Session, asyncio.TimerHandle] = {}
+        self._work: set[asyncio.Task[Any]] = set()
+        self._looking = False
+        self.refused = 0
+
+    def close(self) -> None:
+        """Forget all sessions; the desk gives back what they hold."""
+        for session in list(self.by_token.values()):
+            self._forget(session)
+        for task in self._work:
+            task.cancel()
+
+    # --------------------------------------------------------------------------- begin
+
+    def hello(
+        self, address: bytes, fd: int, hello: frames.Hello, then: Callable[[Session], object]
+    ) -> None:
+        """A client introduces itself. `then(session)` is called once it is welcomed."""
+        is_open, loser = self.connections.claim(fd, address)
+        if loser is not None:
+            self.closed(loser)
+        version = next((v for v in frames.VERSIONS if v in hello.versions), None)
+        if version is None:
+            text = f"the host speaks versions {frames.VERSIONS} of the wire"
+            self.refuse(address, "wrong_version", text)
+        elif len(hello.session) != _TOKEN_BYTES:
+            self.refuse(address, "protocol_error", f"a session has {_TOKEN_BYTES} bytes")
+        elif is_open:
+            session = self.by_token.get(hello.session)
+            if session is None:
+                self.opening[address] = []
+                self._do(self._open(address, fd, hello, version, then))
+            else:
+                self._take_up(session, address, fd, hello, version)
+
+    def refuse(self, address: bytes, code: str, text: str) -> None:
+        """Tell a client that it is not served."""
+        self.refused += 1
+        self._send(address, frames.Refused(code, text, list(frames.VERSIONS)))
+
+    async def _open(
+        self,
+        address: bytes,
+        fd: int,
+        hello: frames.Hello,
+        version: int,
+        then: Callable[[Session], object],
+    ) -> None:
+        op = OpenSession(hello.name, self._desk.now_ms())
+        try:
+            await self._desk.arun(moves.Change([op]))
+        except EmbedqError as error:
+            self.opening.pop(address, None)
+            self.refuse(address, error.code, error.message)
+            return
+        if address not in self.opening:
+            return  # it left meanwhile
+        session = self.by_token.get(hello.session)
+        if session is None:
+            places = _places_of(hello.marks)
+            session = self.by_token[hello.session] = Session(hello, Numbers(op.id), places)
+        self._take_up(session, address, fd, hello, version)
+        del self.opening[address]
+        then(session)
+
+    def _take_up(
+        self, session: Session, address: bytes, fd: int, hello: frames.Hello, version: int
+    ) -> None:
+        """A session is connected now, perhaps again."""
+        if session.address is not None:
+            self.by_address.pop(session.address, None)
+            self.connections.release(session.address)
+            self.connections.claim(fd, address)
+        timer = self._timers.pop(session, None)
+        if timer is not None:
+            timer.cancel()
+        session.discard()
+        session.update(hello)
+        session.address = address
+        self.by_address[address] = session
+        self._watch(session, fd)
+        session.queue(self._welcome(session, hello, version), 1024 + 16 * len(hello.held))
+        self._flush(session)
+
+    def _welcome(self, session: Session, hello: frames.Hello, version: int) -> frames.Welcome:
+        desk = self._desk
+        tokens: list[tuple[int, int]] = []
+        shown: set[int] = set()
+        if hello.epoch == desk.store.epoch:
+            for position, each in enumerate(hello.held):
+                held = session.leases.get(each.counter)
+                if held is not None and held.lease.seq == each.seq:
+                    tokens.append((position, each.counter))
+                    shown.add(each.counter)
+        # What was handed over and never arrived, or was let go.
+        missing = [c for c in session.leases if c not in shown and c not in session.settling]
+        if missing:
+            self._do(self._give_back(session, missing))
+        return frames.Welcome(
+            version=version,
+            epoch=desk.store.epoch,
+            session=session.id,
+            pid=os.getpid(),
+            key=desk.store.key,
+            now_ms=desk.now_ms(),
+            tokens=tokens,
+            marks=session.places,
+        )
+
+    # ----------------------------------------------------------------------------- watch
+
+    def _watch(self, session: Session, fd: int) -> None:
+        """Learn at once when the process of a session ends."""
+        self._unwatch(session)
+        pid = peer_of(fd)
+        if pid is None:
+            pid = _holder_of(session.marks)
+        watch = None if pid is None or pid == os.getpid() else watch_process(pid)
+        if watch is not None:
+            self._watched[session] = watch
+            self._loop.add_reader(watch, self._process_ended, session)
+
+    def _unwatch(self, session: Session) -> None:
+        watch = self._watched.pop(session, None)
+        if watch is not None:
+            self._loop.remove_reader(watch)
+            os.close(watch)
+
+    def _process_ended(self, session: Session) -> None:
+        watch = self._watched.get(session)
+        if watch is not None:
+            self._loop.remove_reader(watch)  # it stays readable
+        if session.address is None:
+            self._loop.call_later(_DRAIN_S, self._end, session)
+        else:
+            # A child of it may hold the connection open.
+            self._loop.call_later(_LINGER_S, self._end, session)
+
+    def _is_dead(self, session: Session) -> bool:
+        watch = self._watched.get(session)
+        if watch is not None:
+            return has_ended(watch)
+        if session.marks is None:
+            return False
+        try:
+            return os.path.exists(session.marks) and not marked.is_alive(session.marks)  # noqa: PTH110
+        except OSError:
+            return False
+
+    # ------------------------------------------------------------------------------- end
+
+    def closed(self, address: bytes) -> None:
+        """A connection is closed. What came over it may still have to be read."""
+        self.opening.pop(address, None)
+        self._loop.call_later(_DRAIN_S, self._disconnected, address)
+
+    def _disconnected(self, address: bytes) -> None:
+        session = self.by_address.pop(address, None)
+        if session is None or session.address != address:
+            return  # it came back over another connection
+        session.address = None
+        session.discard()
+        if self._is_dead(session):
+            self._end(session)
+        else:
+            self._timers[session] = self._loop.call_later(self._grace_s, self._end, session)
+
+    def drop(self, session: Session, code: str, text: str) -> None:
+        """A client that breaks the rules is not served any more."""
+        if session.address is not None:
+            self.refuse(session.address, code, text)
+        self._end(session)
+
+    def _end(self, session: Session) -> None:
+        """A session is over: what it holds ends now."""
+        if session.ended:
+            return
+        _log.info("session %s (process %s) is gone", session.name, session.pid)
+        counters = list(session.leases)
+        self._forget(session)
+        if counters:
+            self._do(self._give_back(session, counters))
+
+    def _forget(self, session: Session) -> None:
+        if session.address is not None:
+            self.by_address.pop(session.address, None)
+            self.connections.release(session.address)
+        if self.by_token.get(session.token) is session:
+            del self.by_token[session.token]
+        timer = self._timers.pop(session, None)
+        if timer is not None:
+            timer.cancel()
+        self._unwatch(session)
+        session.end()
+
+    async def leave(self, session: Session) -> None:
+        """A client leaves in order: everything goes back."""
+        address = session.address
+        self._forget(session)
+        await self._give_back(session, list(session.leases))
+        session.address = address  # for the last answer
+
+    async def _give_back(self, session: Session, counters: list[int]) -> None:
+        held = [session.leases[counter] for counter in counters if counter in session.leases]
+        session.settling.update(counters)
+        try:
+            await self._desk.asettle([(each.lease, RELEASED) for each in held])
+        finally:
+            session.dropped(counters)
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        """Let something be done that no request waits for."""
+        task = self._loop.create_task(work)
+        self._work.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._work.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("a session could not be looked after", exc_info=task.exception())
+
+    # ------------------------------------------------------------------------------ lost
+
+    def look(self) -> None:
+        """Tell clients of leases that ended without them. Goes on while there are leases."""
+        if not self._looking:
+            self._looking = True
+            self._loop.call_later(_LOOK_S, self._look)
+
+    def _look(self) -> None:
+        self._looking = False
+        some = False
+        for session in list(self.by_token.values()):
+            gone = session.lost()
+            if gone and session.address is not None:
+                session.queue(frames.Lost(gone), 16 * len(gone))
+                self._flush(session)
+            some = some or bool(session.leases)
+        if some:
+            self.look()
+
+
+def _places_of(marks: str | None) -> int:
+    """Return how many places a file of marks has."""
+    if marks is None:
+        return 0
+    try:
+        return len(marked.read_marks(marks))
+    except OSError as error:
+        _log.warning("the marks %s cannot be read: %s", marks, error)
+        return 0
+
+
+def _holder_of(marks: str | None) -> int | None:
+    """Return the process that holds a file of marks; None if that is not known."""
+    if marks is None:
+        return None
+    try:
+        return marked.owner_of(marks) or None
+    except OSError:
+        return None
