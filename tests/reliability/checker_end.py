@@ -137,7 +137,23 @@ class End:
             return True
         if self._gone_quietly(message, seq) or self.story.is_loose(seq, group):
             return True
-        return self.copies[seq] > 0 or UNKNOWN in message.seqs.values()
+        if self.copies[seq] > 0 or UNKNOWN in message.seqs.values():
+            return True
+        return last is not None and self._may_be_copied(message, last)
+
+    def _may_be_copied(self, message: Message, last: Delivered) -> bool:
+        """Whether a letter may have been redriven as a copy that left before it was delivered."""
+        for made in self.story.calls["redrive"]:
+            if made.call.queue != message.queue:
+                continue
+            if made.answered is None:
+                if self.story.may_be_removed(message, 0):
+                    return True
+            elif made.answered.number > last.line.number:
+                seqs = getattr(made.answered.record, "seqs", ())
+                if any(seq not in self.story.tags for seq in seqs):
+                    return True  # another rule asks where that one is
+        return False
 
     def _unexplained(
         self, message: Message, seq: int, track: Track, what: str, lines: tuple[Line, ...]

@@ -281,6 +281,22 @@ def test_a_letter_is_there_or_its_copy_is():
     assert "P1" in broken(rejected, redrive, Closed())
 
 
+def test_a_copy_may_be_removed_before_it_is_delivered():
+    rejected = [OPENED, *PUT, start(7, 1), *done(1, "rejected")]
+    redrive = [Call(2, "redrive", "q"), Answer(2, (8,))]
+    cancel = [Call(3, "cancel", "q", seqs=(8,)), Answer(3, (8,))]
+    assert broken(rejected, redrive, cancel, Closed()) == set()
+    assert broken(rejected, redrive[0], cancel, AGAIN, Closed()) == set()
+    assert broken(rejected, cancel, AGAIN, Closed()) == {"P7"}
+
+
+def test_a_copy_of_a_copy_that_nobody_saw_is_explained():
+    rejected = [OPENED, *PUT, start(7, 1), *done(1, "rejected")]
+    redrive = [Call(2, "redrive", "q"), Answer(2, (8,))]
+    more = [Call(3, "redrive", "q"), Answer(3, (9,)), start(7, 2, seq=9, origin=8), *done(2)]
+    assert broken(rejected, redrive, AGAIN, more, Closed()) == set()
+
+
 def test_a_message_in_two_places_is_seen():
     held = file(waiting=(7,), dead={7: ("rejected", 1)})
     rejected = [start(7, 1), *done(1, "rejected")]
