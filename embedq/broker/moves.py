@@ -197,12 +197,20 @@ class Claim(Task):
             if self._may_look_again():
                 self.found = True
             elif self._waiter is not None and not self.found and self.hungry is None:
-                self.waits = group.waiters.enlist(self._waiter)
-                if self.waits:
-                    self._engine.upkeep.expect(group.index.next_due())
+                self._wait(self._waiter)
             return
         group.delivered += len(self.leases)
         self._engine.deadlines.add(self.leases[0].deadline, self.leases)
+
+    def _wait(self, waiter: Waiter) -> None:
+        group = self._group
+        if group not in group.queue.groups:
+            # It was removed since its claimant looked: nobody would ever wake who waits here.
+            self.found = True
+            return
+        self.waits = group.waiters.enlist(waiter)
+        if self.waits:
+            self._engine.upkeep.expect(group.index.next_due())
 
     def _may_look_again(self) -> bool:
         """Whether a suspect ended in this very commit, so that the next one may run."""

@@ -6,14 +6,15 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from embedq.broker.desk import Desk
+from embedq.broker.desk import Desk, Round
 from embedq.broker.endings import DONE, Failed
 from embedq.broker.host import open_engine
 from embedq.broker.leases import Lease
+from embedq.broker.removal import remove_group
 from embedq.broker.state import GroupState, QueueState
 from embedq.broker.waiting import Waiter, Waiters
 from embedq.clock import VirtualClock
-from embedq.errors import StoreClosed
+from embedq.errors import GroupNotFound, StoreClosed
 from embedq.message import draft
 
 SOON = 20.0  # far longer than anything here takes: a hang fails, it does not pass
@@ -418,3 +419,25 @@ def test_large_bodies_are_read_beside_the_loop(
     assert len(desk.claim(group)) == 1  # now it is known that they are large
     (lease,) = asyncio.run(desk.await_claim(group))
     assert len(lease.message.body) == 200_000
+
+
+@pytest.mark.parametrize("kind", ["thread", "coroutine"])
+def test_a_claim_does_not_wait_in_a_group_that_is_removed_under_its_hands(
+    desk: Desk, group: GroupState, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    check = Round.check
+
+    def then_removed(step: Round) -> None:
+        check(step)
+        remove_group(desk, group)  # right after the look, right before the claim
+
+    def wait(kind: str) -> None:
+        if kind == "thread":
+            desk.wait_claim(group, 1, SOON)
+        else:
+            asyncio.run(asyncio.wait_for(desk.await_claim(group, 1, None), SOON))
+
+    monkeypatch.setattr(Round, "check", then_removed)
+    with pytest.raises(GroupNotFound):
+        wait(kind)
+    assert not group.waiters
