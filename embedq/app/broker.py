@@ -161,6 +161,7 @@ class Broker:
         ends it; without a listener a decorator. Raises InvalidOption for an unknown event.
         """
         if listener is None:
+            self._hearing.check(event, queue)
 
             def decorate(function: Listener) -> Listener:
                 self._hearing.add(event, function, queue)

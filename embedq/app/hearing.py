@@ -41,6 +41,10 @@ class Hearing:
 
         return off
 
+    def check(self, event: str, queue: str | None) -> None:
+        """Raise InvalidOption for what nobody could listen to, whatever the listener."""
+        check_listener(event, print, queue)
+
     def connect(self, events: Events) -> None:
         """Let all hear the events of a file that has been opened."""
         with self._lock:

@@ -164,7 +164,7 @@ class LoopCrew:
     async def _handle(self, run: Run) -> None:
         try:
             pairs = await self._run(run)
-        except Exception as error:  # noqa: BLE001 - a defect of ours must not cost the slot
+        except BaseException as error:  # noqa: BLE001 - a defect must not cost the slot or the loop
             pairs = self.runner.defective(run.leases, error)
         if not run.take():
             self.stuck -= 1  # it was given up, and has come back after all

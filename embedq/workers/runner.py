@@ -17,7 +17,14 @@ from embedq.broker.delivery import Delivery
 from embedq.broker.endings import DONE, RELEASED, Ending, Failed, Rejected
 from embedq.broker.leases import Lease
 from embedq.broker.port import DeskPort, GroupPort
-from embedq.errors import EmbedqError, ForkedBroker, InvalidPayload, StorageError, StoreClosed
+from embedq.errors import (
+    EmbedqError,
+    ForkedBroker,
+    GroupNotFound,
+    InvalidPayload,
+    StorageError,
+    StoreClosed,
+)
 from embedq.lifecycle import Outcome
 from embedq.payload import decode
 from embedq.policy import RetryPolicy, Rng
@@ -229,12 +236,16 @@ class Runner:
     def gone_wrong(self, error: Exception) -> bool:
         """Tell what keeps a consumer from settling or claiming. True: trying again is of no use.
 
-        A store or a broker that has been closed is the end, and no trouble.
+        A store or a broker that has been closed is the end, and no trouble; a group that an
+        operator has removed is the end, too.
         """
         if isinstance(error, StoreClosed | ForkedBroker):
             return True
-        text = error.message if isinstance(error, EmbedqError) else repr(error)[:_TEXT_CHARS]
+        told = error.message if isinstance(error, EmbedqError) else describe(error).message
+        text = told[:_TEXT_CHARS] or repr(error)[:_TEXT_CHARS]
         self.tell("consumer_error", error=f"{type(error).__name__}: {text}")
+        if isinstance(error, GroupNotFound):
+            return True
         return isinstance(error, StorageError) and not error.retryable
 
     def _pairs(self, run: Run, rest: Callable[[Lease], Ending]) -> Pairs:

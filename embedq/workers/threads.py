@@ -127,7 +127,9 @@ class ThreadCrew:
                     if slot.run is None:
                         return  # it was given up, and another thread has taken its place
                     slot.run = None
-        finally:
+        except BaseException as error:  # noqa: BLE001 - see _lost
+            self._lost(slot, pairs, error)
+        else:
             self._leave(slot, pairs)
 
     def _leave(self, slot: Slot, pairs: Pairs) -> None:
@@ -139,6 +141,18 @@ class ThreadCrew:
                 if slot in self._slots:
                     self._slots.remove(slot)
             self.bell.ring()
+
+    def _lost(self, slot: Slot, pairs: Pairs, error: BaseException) -> None:
+        """Go on without a thread that was ended beside its handler.
+
+        Libraries end what takes too long with an exception in its thread, and may be too late.
+        """
+        self.runner.gone_wrong(RuntimeError(f"a thread was ended from outside by {error!r}"))
+        self._closing.wait(_PAUSES_S[0])
+        with self._lock:
+            if slot in self._slots and not self.closed:
+                self._add_slot()
+        self._leave(slot, pairs)
 
     def _handle(self, slot: Slot, leases: Sequence[Lease]) -> Pairs:
         """Run the handler. The slot has no run afterwards if it was given up meanwhile."""

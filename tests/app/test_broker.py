@@ -185,6 +185,10 @@ def test_listeners_hear_from_the_start_to_the_end_and_can_leave(path: Path) -> N
     assert told[-1] == "stopped"
     with pytest.raises(InvalidOption, match="no event"):
         broker.on("deed", print)
+    with pytest.raises(InvalidOption, match="no event"):
+        broker.on("deed")
+    with pytest.raises(InvalidOption, match="no event"):
+        broker.on(print)  # type: ignore[call-overload]
 
 
 def test_wrong_arguments_are_named_at_the_call() -> None:

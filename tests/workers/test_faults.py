@@ -1,6 +1,7 @@
 """Handlers that do what none should: the message is not lost for it, the consumer goes on."""
 
 import asyncio
+import ctypes
 import functools
 import gc
 import threading
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from embedq.broker.removal import remove_group
 from embedq.errors import Reject
 from embedq.lifecycle import Reason
 from embedq.policy import RetryPolicy
@@ -202,7 +204,8 @@ def test_a_consumer_whose_task_is_cancelled_by_others_says_so(bench, monkeypatch
             task.cancel()
         await asyncio.sleep(0 if ends_at_once else 0.1)
 
-    monkeypatch.setattr(loop_module, "_TORN_DOWN_S", 0.01)
+    if not ends_at_once:
+        monkeypatch.setattr(loop_module, "_TORN_DOWN_S", 0.01)
     asyncio.run(main())
     assert bench.count("consumer_error") == (0 if ends_at_once else 1)
 
@@ -261,6 +264,36 @@ def test_a_message_is_settled_although_no_thread_can_take_the_place_of_a_stuck_o
     bench.until(bench.dead)
     assert bench.count("consumer_error") == 1
     release.set()
+
+
+def test_a_thread_that_is_ended_beside_its_handler_is_replaced(bench):
+    def handle(order: int):
+        bench.seen.append((order, threading.get_ident()))
+
+    bench.consume(handle)
+    bench.put(b"0")
+    bench.until(bench.drained)
+    # As libraries do to end what takes too long: here too late, when the handler has ended.
+    ended = ctypes.pythonapi.PyThreadState_SetAsyncExc(
+        ctypes.c_ulong(bench.seen[0][1]), ctypes.py_object(SystemExit)
+    )
+    assert ended == 1
+    bench.put(b"1")
+    bench.until(lambda: bench.count("consumer_error"))
+    bench.put(b"2")
+    bench.until(lambda: bench.seen[-1][0] == 2)
+    bench.until(lambda: len(bench.seen) == 3 or bench.group.leases)
+
+
+@pytest.mark.parametrize("kind", ["thread", "async"])
+def test_a_consumer_of_a_group_that_is_removed_ends_and_says_so_once(bench, kind):
+    async def ahandle(order): ...
+
+    runner = bench.consume(ahandle if kind == "async" else bench.seen.append, group="audit")
+    (group,) = [each for each in bench.queue.groups if each.name == "audit"]
+    remove_group(bench.desk, group)
+    bench.until(lambda: runner.crews[0].ended)
+    assert bench.count("consumer_error") == 1
 
 
 def test_a_batch_may_be_told_wrong_things_and_is_not_done_for_it(bench):
