@@ -6,22 +6,26 @@ Does not know: what is done with it.
 
 from __future__ import annotations
 
-import os
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from embedq.cli.asked import Asked
 from embedq.cli.output import Progress
 from embedq.clock import Clock, SystemClock
-from embedq.errors import InvalidOption, NotAnEmbedqFile, QueueNotFound, StoreInUse
+from embedq.errors import InvalidOption, QueueNotFound, StoreInUse
 
 if TYPE_CHECKING:
     from embedq.app.settings import Settings
     from embedq.broker.desk import Desk
     from embedq.broker.state import QueueState
     from embedq.storage.onlooker import Onlooker
+
+#: The path that a broker takes for a store without a file.
+MEMORY: Final = ":memory:"
 
 #: How long to wait for another command that has the file for a moment.
 WAIT_S: Final = 2.0
@@ -60,13 +64,29 @@ def settings_of(asked: Asked) -> Settings:
 def path_of(asked: Asked) -> str:
     """Return the path of the database, which must be there. Raises InvalidOption."""
     path = settings_of(asked).path
-    if not os.path.exists(path):  # noqa: PTH110  # also for what Path refuses, like a NUL
-        raise InvalidOption(
-            f"there is no database file {path}",
-            hint="correct --db; `embedq put` creates a file",
-            argument="path",
-        )
+    why = _not_there(path)
+    if why is not None:
+        text, hint = why
+        raise InvalidOption(text, hint=hint, argument="path")
     return path
+
+
+def _not_there(path: str) -> tuple[str, str] | None:
+    """Say what is wrong with a path that ought to name a file, and what to do; None: nothing."""
+    if path == MEMORY:
+        return "a database in memory ends with its process", "name a file"
+    try:
+        mode = Path(path).stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return f"there is no database file {path}", "correct --db; `embedq put` creates a file"
+    except OSError as error:
+        hint = "let this user search the folders on the way, or correct --db"
+        return f"{path} cannot be looked at: {error.strerror}", hint
+    if stat.S_ISDIR(mode):
+        return f"{path} is a folder", "name the file in it"
+    if not stat.S_ISREG(mode):
+        return f"{path} is not a file", "a database is a regular file on a disk: correct --db"
+    return None
 
 
 def look(asked: Asked) -> Onlooker:
@@ -94,8 +114,10 @@ def host(asked: Asked, *, create: bool = False, clock: Clock | None = None) -> I
 def _opened(path: str, settings: Settings, clock: Clock) -> Desk:
     from embedq.broker.host import open_engine  # noqa: PLC0415  # --help needs no engine
 
-    if path == ":memory:":
-        raise NotAnEmbedqFile("a database in memory ends with its process", hint="name a file")
+    if path == MEMORY:
+        raise InvalidOption(
+            "a database in memory ends with its process", hint="name a file", argument="path"
+        )
     until = clock.monotonic() + WAIT_S
     while True:
         try:

@@ -90,4 +90,4 @@ def confirm(question: str, *, yes: bool) -> None:
 
 
 def _can_ask() -> bool:
-    return sys.stdin.isatty()
+    return sys.stdin is not None and sys.stdin.isatty()

@@ -17,7 +17,7 @@ from embedq.cli.asked import Asked, asks, pass_asked
 from embedq.cli.care import finding_text, json_finding
 from embedq.cli.exits import Exit
 from embedq.cli.looking import host_for_json, host_text
-from embedq.cli.showing import fields, plain
+from embedq.cli.showing import counted, fields, plain
 from embedq.errors import EmbedqError, NotAnEmbedqFile, SchemaTooNew, StoreCorrupt
 from embedq.limits import LIMITS
 from embedq.storage.census import take
@@ -70,12 +70,16 @@ def doctor(asked: Asked, *, skip_check: bool) -> int:
         for finding in findings:
             output.say(finding_text(finding))
         counts = ", ".join(
-            f"{sum(finding.severity is severity for finding in findings)} {severity}"
+            _counted(sum(finding.severity is severity for finding in findings), severity)
             for severity in order
         )
         output.say(f"{plain(path)}: {counts}")
     damaged = any(finding.severity is Severity.DAMAGE for finding in findings)
     return Exit.DAMAGE if damaged else Exit.OK
+
+
+def _counted(count: int, severity: Severity) -> str:
+    return f"{count} {severity}" if severity is Severity.DAMAGE else counted(count, str(severity))
 
 
 def _look_inside(

@@ -14,6 +14,7 @@ import click
 
 from embedq.cli import access, output
 from embedq.cli.asked import Asked, asks, pass_asked, seconds
+from embedq.cli.looking import find_queue
 from embedq.cli.messages import json_message
 from embedq.cli.showing import body_text
 from embedq.clock import Clock, SystemClock
@@ -89,9 +90,12 @@ def get(
     wait_s = 0.0 if timeout is None else seconds(timeout, "--timeout")
     wanted = _Wanted(queue, group, count, not no_ack, raw, asked.json)
     if _take(asked, wanted, wait_s, SystemClock()) == 0:
+        paused = find_queue(access.look(asked), queue).paused
         raise Empty(
             f"queue {queue!r} has no message ready for group {group!r}",
-            hint="`embedq stats` shows what waits; --timeout waits for messages",
+            hint=f"it is paused: `embedq resume {queue}`"
+            if paused
+            else "`embedq stats` shows what waits; --timeout waits for messages",
         )
 
 
@@ -180,4 +184,4 @@ def _print(desk: Desk, wanted: _Wanted, lease: Lease) -> None:
 
 
 def _is_terminal() -> bool:
-    return sys.stdout.isatty()
+    return sys.stdout is not None and sys.stdout.isatty()

@@ -7,6 +7,7 @@ Does not know: what is said.
 from __future__ import annotations
 
 import base64
+import errno
 import json
 import os
 import sys
@@ -36,6 +37,8 @@ class ReaderGone(Exception):
 @contextmanager
 def _written() -> Iterator[None]:
     try:
+        if sys.stdout is None:  # whoever started us closed it
+            raise OSError(errno.EBADF, "it is closed")  # noqa: TRY301  # told like other failures
         yield
     except BrokenPipeError as error:
         raise ReaderGone from error
@@ -121,7 +124,7 @@ def complain_of(error: EmbedqError, *, as_json: bool) -> None:
 
 def forget_output() -> None:
     """Let the interpreter end without another try to write what nobody reads."""
-    with suppress(OSError, ValueError, UnsupportedOperation):
+    with suppress(OSError, ValueError, UnsupportedOperation, AttributeError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
@@ -140,7 +143,7 @@ class Progress:
     ) -> None:
         self._label = label
         self._stream = stream or sys.stderr
-        self._shown = not as_json and self._stream.isatty()
+        self._shown = not as_json and self._stream is not None and self._stream.isatty()
         self._clock = clock or SystemClock()
         self._next = 0.0
         self._width = 0

@@ -78,12 +78,24 @@ def _permissions(path: Path, facts: Facts) -> Iterator[Finding]:
                 f"{file} has mode {mode:04o}: others can write it, so no host will open it",
                 f"chmod 600 {file}",
             )
+        elif not mode & stat.S_IWUSR:
+            yield Finding(
+                Severity.WARNING,
+                f"{file} has mode {mode:04o}: no host can write it",
+                f"chmod 600 {file}",
+            )
         elif mode & ~PRIVATE:
             yield Finding(
                 Severity.WARNING,
                 f"{file} has mode {mode:04o}: others can read the messages",
                 f"chmod 600 {file}; the next host does so by itself",
             )
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        yield Finding(
+            Severity.WARNING,
+            f"user {user} cannot write the folder {path.parent}: no host can open the file",
+            "looking works; to be the host, let the user write the folder",
+        )
     folder = path.parent.stat().st_mode
     if folder & stat.S_IWOTH and not folder & stat.S_ISVTX:
         yield Finding(

@@ -11,6 +11,7 @@ import io
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, Final, NamedTuple, NoReturn
 
 import click
@@ -51,6 +52,19 @@ class Lazy(click.Group):
         command = getattr(importlib.import_module(place.module), place.name)
         assert isinstance(command, click.Command)  # noqa: S101  # the table says so
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command, or say which one was probably meant."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            near = get_close_matches(args[0], self.table, 1)
+            if not near:
+                raise
+            text = f"{error.message} did you mean {near[0]!r}?"
+            raise click.UsageError(text, ctx=ctx) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """Write the list of commands, from the table."""
@@ -117,18 +131,21 @@ def _ended_by_io(error: OSError | OutputFailed | ReaderGone, *, as_json: bool) -
     hint = None
     if isinstance(error, OutputFailed):
         forget_output()
-        hint = "messages that were not printed are still in the queue"
+        hint = "what was put is stored; messages that `get` has not printed are still in the queue"
     complain("io", str(error), hint, {}, as_json=as_json)
     return Exit.IO
 
 
 def _complain_of_usage(error: click.ClickException, *, as_json: bool) -> None:
-    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+    if isinstance(error, click.exceptions.NoArgsIsHelpError) and not as_json:
         click.echo(error.format_message(), err=True)
         return
     context = getattr(error, "ctx", None)
     hint = None if context is None else f"{context.command_path} --help"
-    complain("usage", error.format_message(), hint, {}, as_json=as_json)
+    text = error.format_message()
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        text = "there is no command"
+    complain("usage", text, hint, {}, as_json=as_json)
 
 
 def wants_json(arguments: Sequence[str]) -> bool:

@@ -206,8 +206,11 @@ def _source(body: str | None, file: Path | None, opened: ExitStack) -> bytes | B
         return opened.enter_context(file.open("rb"))
     if body is None:
         raise click.UsageError('there is no body: write it, or --file PATH, or "-" for stdin')
-    # The bytes that the shell passed, whatever they are.
-    return sys.stdin.buffer if body == _STDIN else os.fsencode(body)
+    if body != _STDIN:
+        return os.fsencode(body)  # the bytes that the shell passed, whatever they are
+    if sys.stdin is None:
+        raise click.UsageError("there is no body: the standard input is closed")
+    return sys.stdin.buffer
 
 
 def _read(source: BinaryIO) -> bytes:

@@ -172,7 +172,7 @@ class _Turn:
 
 def _copy(turn: _Turn, part: Path, pages: int) -> None:
     # nolock: nobody else knows the part file, and a target on a network share may have no locks.
-    address = f"file:{quote(str(part))}?nolock=1"
+    address = f"file:{quote(os.fsencode(part))}?nolock=1"
     with closing(sqlite3.connect(address, uri=True, isolation_level=None)) as copy:
         # The last step commits with the writer's lock held. It must not wait for the disk there:
         # the file is synced at the end, and before that nobody takes it for a backup.
@@ -188,7 +188,7 @@ def _copy(turn: _Turn, part: Path, pages: int) -> None:
 
 def _inspect(part: Path, source: str) -> tuple[int, int]:
     """Return the pages and messages of the finished copy; StoreCorrupt if it is not sound."""
-    address = f"file:{quote(str(part))}?mode=ro&immutable=1"
+    address = f"file:{quote(os.fsencode(part))}?mode=ro&immutable=1"
     with closing(sqlite3.connect(address, uri=True, isolation_level=None)) as copy:
         found: str = copy.execute("PRAGMA quick_check(1)").fetchone()[0]
         if found != "ok":

@@ -6,6 +6,7 @@ Does not know: tables, messages, who owns the file.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Callable
 from typing import Literal
@@ -115,7 +116,7 @@ def _text(stored: bytes) -> str:
 def open_reader(path: str, *, busy_timeout_s: float = 1.0) -> sqlite3.Connection:
     """Open a connection that can only read; usable by one thread at a time."""
     connection = sqlite3.connect(
-        f"file:{quote(path)}?mode=ro",
+        f"file:{quote(os.fsencode(path))}?mode=ro",
         uri=True,
         timeout=busy_timeout_s,
         isolation_level=None,
@@ -183,4 +184,7 @@ def meaning(error: Exception, path: str) -> StorageError:
             hint="check the file; if it is sound, this is a defect of embedq: please report it",
         )
     kind, what = known
-    return kind(f"{path}: {what} ({name}: {error})")
+    hint = None
+    if code == sqlite3.SQLITE_READONLY_DIRECTORY:
+        hint = f"let the user of this process write the folder {os.path.dirname(path)}"  # noqa: PTH120
+    return kind(f"{path}: {what} ({name}: {error})", hint=hint)

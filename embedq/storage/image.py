@@ -6,6 +6,7 @@ Does not know: tables and rows, what is done with the image.
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 import struct
@@ -76,7 +77,7 @@ def make_image(source: Path, target: Path) -> Image:
 def open_still(path: Path) -> sqlite3.Connection:
     """Open a file that nobody changes: without locks, and without leaving files beside it."""
     return sqlite3.connect(
-        f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True, isolation_level=None
+        f"file:{quote(os.fsencode(path))}?mode=ro&immutable=1", uri=True, isolation_level=None
     )
 
 

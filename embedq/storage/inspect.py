@@ -93,7 +93,7 @@ def check(file: str | os.PathLike[str] | sqlite3.Connection) -> CheckReport:
 
 
 def _open_beside_log(path: Path) -> sqlite3.Connection:
-    address = f"file:{quote(str(path))}?mode=ro"
+    address = f"file:{quote(os.fsencode(path))}?mode=ro"
     connection = sqlite3.connect(address, uri=True, isolation_level=None, timeout=5)
     connection.execute("PRAGMA query_only=1")
     return connection

@@ -162,7 +162,7 @@ class Onlooker:
         The log of that host is not rewound meanwhile. Raises what storage.backup.backup raises.
         """
         try:
-            with closing(open_reader(self.path)) as connection:
+            with closing(self._open_for_backup()) as connection:
                 # A statement that is not at its end keeps its snapshot, so that the copy does not
                 # begin anew with each commit of the host.
                 held = connection.execute("SELECT key FROM meta")
@@ -176,6 +176,12 @@ class Onlooker:
                     )
         except sqlite3.Error as error:
             raise self._meaning(error) from error
+
+    def _open_for_backup(self) -> sqlite3.Connection:
+        # SQLite makes files beside one that has a log. Where it may not, there is no host either.
+        if self._signature()[0] == 0 and not os.access(self._file.parent, os.W_OK):
+            return open_still(self._file)
+        return open_reader(self.path)
 
 
 class _NoLock:
