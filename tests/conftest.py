@@ -1,6 +1,7 @@
 """What every test gets: how hypothesis runs, and that nothing is skipped unseen."""
 
 import os
+import signal
 
 import hypothesis
 import pytest
@@ -9,6 +10,11 @@ import pytest
 import tests.conformance.assertions  # noqa: F401
 
 IN_CI = bool(os.environ.get("CI"))
+
+# What a script starts in its background ignores SIGINT, and so would every program that a test
+# starts in order to interrupt it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Timing on a shared machine says nothing about a test. In CI the examples are the same each time,
 # so that a failure there is one that anybody can repeat.
