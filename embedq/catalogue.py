@@ -64,12 +64,12 @@ CATALOGUE: Final[Mapping[str, EventSpec]] = {
     ),
     "crashed_delivery": _spec(
         *(WARNING, "queue group id seq attempt crashes cause"),
-        _MESSAGE + " was being delivered (attempt {attempt}) when its host ended: {cause}",
-        "found after a restart: its attempt counts",
+        _MESSAGE + " was being delivered (attempt {attempt}) when its process ended: {cause}",
+        "its worker died, or its host, as is found after a restart: its attempt counts",
     ),
     "suspect": _spec(
         *(WARNING, "queue group id seq crashes"),
-        _MESSAGE + " may have ended its host {crashes} times and runs alone",
+        _MESSAGE + " may have ended its process {crashes} times and runs alone",
         "messages that were running at a crash are retried one at a time",
     ),
     "dead": _spec(
@@ -138,6 +138,19 @@ CATALOGUE: Final[Mapping[str, EventSpec]] = {
         "queue {queue!r}, group {group!r}: {consumer} has held its loop for {seconds} s\n{stack}",
         "a coroutine does not give way: others on its loop wait",
     ),
+    # --- other processes
+    "worker_died": _spec(
+        *(WARNING, "worker pid cause rss started released"),
+        "{worker} (process {pid}) died: {cause}; {started} deliveries count as crashed, "
+        "{released} were given back",
+        "a client's process ended without leaving in order",
+    ),
+    "client_lost": _spec(
+        *(WARNING, "client pid seconds started released"),
+        "{client} (process {pid}) has not answered for {seconds} s; {started} deliveries count "
+        "as crashed, {released} were given back",
+        "a client was away longer than it may: stopped, or its connection broke",
+    ),
     # --- queues
     "queue_declared": _spec(
         *(INFO, "queue"), "queue {queue!r} was created", "a queue was named for the first time"
@@ -157,6 +170,11 @@ CATALOGUE: Final[Mapping[str, EventSpec]] = {
     "resumed": _spec(INFO, "queue", "queue {queue!r} was resumed", "deliveries go on"),
     # --- the host
     "started": _spec(INFO, "path epoch", "host of {path} (epoch {epoch})", "a host has opened"),
+    "not_served": _spec(
+        *(ERROR, "path detail"),
+        "{path}: other processes cannot connect: {detail}",
+        "the host could not bind its socket; the application itself works",
+    ),
     "stopped": _spec(INFO, "path", "host of {path} has stopped", "the file is free again"),
     "connected": _spec(
         *(INFO, "path host epoch"),
@@ -204,12 +222,12 @@ FIELDS: Final[Mapping[str, str]] = {
     "id": "of the message, 32 hexadecimal digits",
     "seq": "number of the message in this file",
     "attempt": "which delivery of the message it was, from 1",
-    "crashes": "hosts that have died while the message was being handled",
+    "crashes": "workers and hosts that have died while the message was being handled",
     "count": "how many messages",
     "error": "type and text of what was raised",
     "reason": "code of the dead letter's reason (lifecycle.md); of a drain: the signal, or stop",
     "detail": "a sentence for people",
-    "cause": "what is known of the end of the last host",
+    "cause": "what is known of the end of the last host, or of the worker",
     "delay_s": "seconds until the next attempt",
     "timeout_s": "seconds that the handler was allowed",
     "grace_s": "seconds that handlers have to finish",
@@ -225,6 +243,12 @@ FIELDS: Final[Mapping[str, str]] = {
     "running": "messages in handlers",
     "finished": "messages whose handlers ended in time",
     "released": "messages given back",
+    "worker": "name of the process",
+    "client": "name of the process",
+    "pid": "the process",
+    "rss": "bytes of memory that it had at the last look, 0 if nobody looked",
+    "started": "deliveries whose handlers ran",
+    "host": "the process that hosts the file",
     "path": "the database file",
     "epoch": "counts the openings of the file",
 }

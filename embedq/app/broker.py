@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from embedq.app import settings as setting
 from embedq.app.hearing import Hearing
-from embedq.app.opening import close_at_exit, declare, need_not_close, open_desk
+from embedq.app.hosting import Backing, open_backing
+from embedq.app.opening import close_at_exit, need_not_close
 from embedq.app.options import QueueOptions, policy_changes
 from embedq.app.queue import Queue
 from embedq.broker.redaction import Redact
-from embedq.broker.stats import BrokerStats, of_broker
+from embedq.broker.stats import BrokerStats
 from embedq.broker.twins import twin
 from embedq.clock import Clock, parse_duration
 from embedq.errors import ForkedBroker, NotRunning, UsageError
@@ -31,8 +32,7 @@ from embedq.workers.spec import Consumers, ConsumerSpec
 if TYPE_CHECKING:
     import asyncio
 
-    from embedq.broker.desk import Desk
-    from embedq.broker.state import QueueState
+    from embedq.broker.port import DeskPort, QueuePort
     from embedq.workers.crews import ConsumerRunner
     from embedq.workers.drain import Report
     from embedq.workers.signals import Signals
@@ -72,10 +72,10 @@ class Broker:
         self._lock = threading.RLock()
         self._settings: setting.Settings | None = None
         self._declared: dict[str, dict[str, object]] = {}
-        self._states: dict[str, QueueState] = {}
+        self._states: dict[str, QueuePort] = {}
         self._consumers = Consumers()
         self._hearing = Hearing()
-        self._desk: Desk | None = None
+        self._backing: Backing | None = None
         self._runner: ConsumerRunner | None = None
         self._signals: Signals | None = None
         self._stopped = False
@@ -130,9 +130,9 @@ class Broker:
         changes = policy_changes(retry, options)
         with self._lock:
             self._declared.setdefault(name, {}).update(changes)
-            desk = self._desk
-            if desk is not None:
-                self._states[name] = declare(desk, name, changes)
+            backing = self._backing
+            if backing is not None:
+                self._states[name] = backing.desk.declare(name, changes)
         return Queue(self, name, type, retry)
 
     def add_consumer(self, spec: ConsumerSpec) -> None:
@@ -173,33 +173,36 @@ class Broker:
     # ---------------------------------------------------------------------------- opening
 
     @property
-    def desk(self) -> Desk:
+    def desk(self) -> DeskPort:
         """The open broker room; opens the file if need be. Raises NotRunning once stopped."""
-        desk = self._desk
-        return self._open() if desk is None else desk
+        return self.backing.desk
+
+    @property
+    def backing(self) -> Backing:
+        """The host or the connection behind the broker; opens it as `desk` does."""
+        backing = self._backing
+        return self._open() if backing is None else backing
 
     @property
     def running(self) -> bool:
         """Whether consumers run."""
         return self._runner is not None
 
-    def state_of(self, name: str) -> tuple[Desk, QueueState]:
+    def state_of(self, name: str) -> tuple[DeskPort, QueuePort]:
         """Return the desk and a queue in it. Raises NotRunning, and why the file cannot open."""
-        desk = self._desk
-        if desk is None:
-            desk = self._open()
+        desk = self.desk
         state = self._states.get(name)
         if state is None:
             with self._lock:
-                state = self._states[name] = declare(desk, name, self._declared.get(name, {}))
+                state = self._states[name] = desk.declare(name, self._declared.get(name, {}))
         return desk, state
 
-    def opened(self, name: str) -> tuple[Desk, QueueState] | None:
+    def opened(self, name: str) -> tuple[DeskPort, QueuePort] | None:
         """Return the same if the file is open and the queue is known: never waits."""
-        desk, state = self._desk, self._states.get(name)
-        return None if desk is None or state is None else (desk, state)
+        backing, state = self._backing, self._states.get(name)
+        return None if backing is None or state is None else (backing.desk, state)
 
-    async def astate_of(self, name: str) -> tuple[Desk, QueueState]:
+    async def astate_of(self, name: str) -> tuple[DeskPort, QueuePort]:
         """Do the same as `state_of`, from a coroutine."""
         found = self.opened(name)
         if found is not None:
@@ -217,38 +220,39 @@ class Broker:
         if self._is_foreign:
             raise ForkedBroker(f"{self!r} belongs to the parent process")
 
-    def _open(self, *, again: bool = False) -> Desk:
+    def _open(self, *, again: bool = False) -> Backing:
         with self._lock:
             self._check_process()
-            if self._desk is not None:
-                return self._desk
+            if self._backing is not None:
+                return self._backing
             if self._stopped and not again:
                 raise NotRunning(f"{self!r} was stopped")
-            desk = open_desk(self.settings, self._clock, self._limits)
+            backing = open_backing(self.settings, self._clock, self._limits)
+            desk = backing.desk
             try:
                 desk.redact = self.settings.redact
                 self._hearing.connect(desk.events)
                 desk.announce()
                 for name, changes in self._declared.items():
-                    self._states[name] = declare(desk, name, changes)
+                    self._states[name] = desk.declare(name, changes)
             except BaseException:
-                desk.close()
+                backing.close()
                 raise
-            self._desk = desk
+            self._backing = backing
             self._stopped = False
             close_at_exit(self)
-            return desk
+            return backing
 
     def _close(self) -> None:
         with self._lock:
-            desk = self._desk
-            self._desk = None
+            backing = self._backing
+            self._backing = None
             self._states = {}
             self._hearing.disconnect()
             self._stopped = True
             need_not_close(self)
-        if desk is not None:
-            desk.close()
+        if backing is not None:
+            backing.close()
 
     def close_at_exit(self) -> None:
         """Close a file that was opened by its first use and never closed."""
@@ -271,8 +275,10 @@ class Broker:
         with self._lock:
             if self._runner is not None:
                 raise UsageError(f"{self!r} runs already", hint="start it once, in one place")
-            desk = self._open(again=True)
-            runner = self._runner = ConsumerRunner(desk, list(self._consumers), loop=loop)
+            backing = self._open(again=True)
+            runner = self._runner = ConsumerRunner(
+                backing.desk, list(self._consumers), loop=loop, employer=backing
+            )
         try:
             runner.start()
         except BaseException:
@@ -376,14 +382,14 @@ class Broker:
     @property
     def queues(self) -> tuple[Queue[Any], ...]:
         """All queues of the file, declared here or not."""
-        return tuple(self.queue(name) for name in list(self.desk.queues))
+        return tuple(self.queue(name) for name in self.desk.office.queues())
 
     def stats(self) -> BrokerStats:
         """Return the numbers of the host and all its queues."""
         runner = self._runner
         if runner is None:
-            return of_broker(self.desk)
-        return of_broker(self.desk, running=runner.running, stuck=runner.stuck)
+            return self.desk.office.stats()
+        return self.desk.office.stats(running=runner.running, stuck=runner.stuck)
 
     astats = twin(stats)
 

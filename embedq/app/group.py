@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from embedq.broker.endings import DONE, RELEASED, Ending, Failed, Rejected
-from embedq.broker.purge import Progress, purge_group
-from embedq.broker.removal import remove_group
-from embedq.broker.stats import GroupStats, of_group
+from embedq.broker.office import Office, ending_of
+from embedq.broker.purge import Progress
+from embedq.broker.stats import GroupStats
 from embedq.broker.twins import twin
 from embedq.errors import InvalidOption, shown
 
 if TYPE_CHECKING:
     from embedq.app.queue import Queue
-    from embedq.broker.state import GroupState
 
 
 class Group:
@@ -27,47 +25,35 @@ class Group:
         self.queue = queue
         self.name = name
 
-    def _state(self) -> GroupState:
-        desk = self.queue.broker.desk
-        return desk.existing_group(desk.existing_queue(self.queue.name), self.name)
+    @property
+    def _office(self) -> Office:
+        return self.queue.broker.desk.office
 
     def stats(self) -> GroupStats:
         """Return its numbers. Raises GroupNotFound, QueueNotFound."""
-        return of_group(self.queue.broker.desk, self._state())
+        return self._office.group_stats(self.queue.name, self.name)
 
     def purge(self, progress: Progress | None = None) -> int:
         """Settle everything it has not settled; other groups keep it. Returns how many."""
-        return purge_group(self.queue.broker.desk, self._state(), progress)
+        return self._office.purge(self.queue.name, self.name, progress=progress)
 
     def remove(self) -> None:
         """Forget the group; messages that only it waited for leave. Its dead letters stay.
 
         Raises GroupNotFound. Consumers and claims of the group get GroupNotFound afterwards.
         """
-        remove_group(self.queue.broker.desk, self._state())
+        self._office.remove_group(self.queue.name, self.name)
 
     def settle_by_id(self, message_id: str, how: str = "ack", reason: str = "") -> None:
         """Settle a message by its id, whoever holds it: "ack", "nack", "reject" or "release".
 
         Raises UnknownMessage if the group has no such message left.
         """
-        endings: dict[str, Ending] = {
-            "ack": DONE,
-            "nack": Failed(),
-            "reject": Rejected(detail=reason, by="settle_by_id"),
-            "release": RELEASED,
-        }
         if not isinstance(reason, str):
             raise InvalidOption(f"reason={shown(reason)} is not a text", argument="reason")
-        ending = endings.get(str(how))
-        if ending is None:
-            raise InvalidOption(
-                f"how={shown(how)} is no way to settle",
-                hint=f"it is one of {', '.join(endings)}",
-                argument="how",
-            )
-        desk = self.queue.broker.desk
-        desk.settle_by_id(self._state(), desk.seq_of(message_id), ending)
+        ending_of(how, reason)  # refuses what is wrong, here
+        seq = self.queue.broker.desk.ids.decode(message_id)
+        self._office.settle_by_id(self.queue.name, self.name, seq, how, reason)
 
     astats = twin(stats)
     apurge = twin(purge)

@@ -62,6 +62,9 @@ class ConsumerOptions(TypedDict, total=False):
     retry: RetryPolicy | None
     compete: bool
     name: str | None
+    max_messages: int | None
+    max_rss: int | str | None
+    max_age: Duration | None
 
 
 def check_known(call: str, options: Mapping[str, object], known: type) -> None:

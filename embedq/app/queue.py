@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
-import msgspec
-
 from embedq.app.group import Group
+from embedq.app.letters import DeadLetters
 from embedq.app.options import (
     ConsumerOptions,
     Encoder,
@@ -23,14 +22,14 @@ from embedq.app.options import (
     make_drafts,
     wait_s,
 )
-from embedq.broker import bounds
-from embedq.broker.deadletters import DeadLetters
+from embedq.app.stored import message_of
+from embedq.broker.answers import Several
 from embedq.broker.delivery import Delivery
 from embedq.broker.endings import DONE
 from embedq.broker.leases import Lease
-from embedq.broker.purge import Progress, purge_queue
+from embedq.broker.purge import Progress
 from embedq.broker.registry import check_start
-from embedq.broker.stats import QueueStats, of_queue
+from embedq.broker.stats import QueueStats
 from embedq.broker.twins import twin
 from embedq.errors import Empty
 from embedq.message import Draft, Message, Receipt
@@ -40,14 +39,12 @@ from embedq.workers.spec import make_spec
 
 if TYPE_CHECKING:
     from embedq.app.broker import Broker
-    from embedq.broker.desk import Desk
-    from embedq.broker.state import GroupState, QueueState
+    from embedq.broker.office import Office
+    from embedq.broker.port import DeskPort, GroupPort, QueuePort
 
 T = TypeVar("T")
 P = ParamSpec("P")
 R = TypeVar("R")
-
-_decode_headers = msgspec.msgpack.Decoder(dict[str, str]).decode
 
 
 class Queue(Generic[T]):
@@ -66,10 +63,10 @@ class Queue(Generic[T]):
         self.retry = retry
         self._encode = Encoder(name, type)
 
-    def _state(self) -> tuple[Desk, QueueState]:
+    def _state(self) -> tuple[DeskPort, QueuePort]:
         return self.broker.state_of(self.name)
 
-    async def _astate(self) -> tuple[Desk, QueueState]:
+    async def _astate(self) -> tuple[DeskPort, QueuePort]:
         return await self.broker.astate_of(self.name)
 
     # ------------------------------------------------------------------------------- put
@@ -109,16 +106,14 @@ class Queue(Generic[T]):
         seconds = wait_s(timeout)
         if not drafts:
             return []
-        if state.policy.max_length is not None:
-            return bounds.put(desk, state, drafts, seconds)
         kind = drafts[0].kind
-        if not options and all(draft.kind == kind for draft in drafts):
+        if not options and timeout is None and all(draft.kind == kind for draft in drafts):
             seqs = desk.put_many(state, [draft.body for draft in drafts], kind)
             return [Receipt(desk.ids, seq) for seq in seqs]
-        return desk.put_drafts(state, drafts)
+        return desk.put_drafts(state, drafts, seconds)
 
     def _drafts(
-        self, desk: Desk, state: QueueState, bodies: Iterable[T], options: PutOptions
+        self, desk: DeskPort, state: QueuePort, bodies: Iterable[T], options: PutOptions
     ) -> list[Draft]:
         window = state.policy.dedup_window_ms
         return make_drafts(self._encode, bodies, options, desk.limits, desk.now_ms(), window)
@@ -144,7 +139,7 @@ class Queue(Generic[T]):
         desk, state = await self._astate()
         drafts = self._drafts(desk, state, bodies, options)
         seconds = wait_s(timeout)
-        return await bounds.aput(desk, state, drafts, seconds) if drafts else []
+        return await desk.aput_drafts(state, drafts, seconds) if drafts else []
 
     # ------------------------------------------------------------------------------- get
 
@@ -216,13 +211,43 @@ class Queue(Generic[T]):
             await desk.asettle([(lease, DONE) for lease in leases])
         return self._deliveries(desk, leases, auto_ack=auto_ack)
 
+    def settle(
+        self,
+        deliveries: Iterable[Delivery[T]],
+        how: str = "ack",
+        *,
+        delay: Duration | None = None,
+        reason: str = "",
+    ) -> list[Delivery[T]]:
+        """Settle deliveries in one commit: "ack", "nack", "reject" or "release" all of them.
+
+        Returns those that no longer counted (their lease was over, or they were settled before):
+        nothing was changed for them. `delay` is for "nack", `reason` for "reject".
+        """
+        desk, _ = self._state()
+        several = Several(desk, self.name, deliveries, how, delay, reason)
+        return several.done(desk.settle(several.pairs))
+
+    async def asettle(
+        self,
+        deliveries: Iterable[Delivery[T]],
+        how: str = "ack",
+        *,
+        delay: Duration | None = None,
+        reason: str = "",
+    ) -> list[Delivery[T]]:
+        """Do the same as `settle`, from a coroutine."""
+        desk, _ = await self._astate()
+        several = Several(desk, self.name, deliveries, how, delay, reason)
+        return several.done(await desk.asettle(several.pairs))
+
     async def __aiter__(self) -> AsyncIterator[Delivery[T]]:
         """Go through messages as they come, for ever: `async for delivery in queue`."""
         while True:
             yield await self.aget()
 
     def _deliveries(
-        self, desk: Desk, leases: Sequence[Lease], *, auto_ack: bool
+        self, desk: DeskPort, leases: Sequence[Lease], *, auto_ack: bool
     ) -> list[Delivery[T]]:
         made: list[Delivery[T]] = [
             Delivery(desk, lease, self.type, retry=self.retry) for lease in leases
@@ -232,13 +257,11 @@ class Queue(Generic[T]):
                 delivery.ending = DONE
         return made
 
-    def _group(self, desk: Desk, state: QueueState, name: str) -> GroupState:
-        for known in state.groups:
-            if known.name == name:
-                return known
-        return desk.group(state, name)
+    def _group(self, desk: DeskPort, state: QueuePort, name: str) -> GroupPort:
+        found: GroupPort | None = next((g for g in state.groups if g.name == name), None)
+        return desk.group(state, name) if found is None else found
 
-    async def _agroup(self, desk: Desk, state: QueueState, name: str) -> GroupState:
+    async def _agroup(self, desk: DeskPort, state: QueuePort, name: str) -> GroupPort:
         for known in state.groups:
             if known.name == name:
                 return known
@@ -288,16 +311,20 @@ class Queue(Generic[T]):
 
     # ------------------------------------------------------------------ looking, operating
 
+    def _now(self) -> tuple[DeskPort, QueuePort]:
+        """Return the desk and the queue as it is now, with all its groups."""
+        desk, _ = self._state()
+        return desk, desk.existing_queue(self.name)
+
     @property
     def dead(self) -> DeadLetters:
         """The dead letters: `list`, `show`, `redrive`, `purge`."""
-        return DeadLetters(*self._state())
+        return DeadLetters(*self._now())
 
     @property
     def groups(self) -> tuple[Group, ...]:
         """The consumer groups there are."""
-        _, state = self._state()
-        return tuple(Group(self, known.name) for known in list(state.groups))
+        return tuple(Group(self, known.name) for known in list(self._now()[1].groups))
 
     def group(self, name: str = "default", *, start: str | None = None) -> Group:
         """Return a group; with `start` ("beginning", "end" or "auto") it is created if need be."""
@@ -311,62 +338,49 @@ class Queue(Generic[T]):
     @property
     def policy(self) -> QueuePolicy:
         """The settings as they are stored."""
-        return self._state()[1].policy
+        return self._now()[1].policy
 
     @property
     def paused(self) -> bool:
         """Whether nothing is delivered from the queue."""
-        return self._state()[1].paused
+        return self._now()[1].paused
+
+    @property
+    def _office(self) -> Office:
+        return self._state()[0].office
 
     def pause(self) -> None:
         """Deliver nothing until `resume`, also after a restart. What runs goes on."""
-        desk, state = self._state()
-        desk.pause(state)
+        self._office.pause(self.name, paused=True)
 
     def resume(self) -> None:
         """Deliver again."""
-        desk, state = self._state()
-        desk.pause(state, paused=False)
+        self._office.pause(self.name, paused=False)
 
     def purge(self, progress: Progress | None = None) -> int:
         """Remove every message there is now, also what is being delivered; return how many.
 
         Dead letters stay: `queue.dead.purge()`. `progress` gets (done, in all) now and then.
         """
-        return purge_queue(*self._state(), progress)
+        return self._office.purge(self.name, progress=progress)
 
     def cancel(self, *ids: str) -> list[str]:
         """Withdraw messages that wait; return the ids of those that were there and not leased."""
-        desk, state = self._state()
-        seqs = {desk.seq_of(each): each for each in ids}
-        return [seqs[seq] for seq in desk.cancel(state, *seqs)]
+        decode = self._state()[0].ids.decode
+        seqs = {decode(each): each for each in ids}
+        return [seqs[seq] for seq in self._office.cancel(self.name, list(seqs))]
 
     def peek(self, most: int = 10, after: int = 0) -> list[Message]:
         """Return messages in put order without touching them; `after`: the last seq seen."""
-        desk, state = self._state()
+        desk, _ = self._state()
         check_most(most, desk.limits)
         check_after(after)
-        return [
-            Message(
-                desk.ids,
-                row.seq,
-                queue=self.name,
-                body=row.body,
-                kind=row.kind,
-                headers=None if row.headers is None else _decode_headers(row.headers),
-                put_at_ms=row.put_at,
-                priority=row.priority,
-                available_at_ms=row.due,
-                expires_at_ms=row.expires,
-                ordering_key=row.key,
-                max_attempts=row.max_attempts,
-            )
-            for row in desk.peek(state, most, after)
-        ]
+        rows = desk.office.peek(self.name, most, after)
+        return [message_of(desk.ids, self.name, row) for row in rows]
 
     def stats(self) -> QueueStats:
         """Return the numbers of the queue and its groups."""
-        return of_queue(*self._state())
+        return self._office.queue_stats(self.name)
 
     agroup = twin(group)
     apause = twin(pause)

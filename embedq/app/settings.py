@@ -57,14 +57,7 @@ def _durability(value: object, what: str) -> str:
 
 
 def _role(value: object, what: str) -> str:
-    role = _one_of(value, what, ("auto", "host", "client"))
-    if role == "client":
-        raise InvalidOption(
-            f'{what}="client": connecting to another process is not part of this release',
-            hint='use role="auto": the process that opens the file is the host',
-            argument="role",
-        )
-    return role
+    return _one_of(value, what, ("auto", "host", "client"))
 
 
 def _grace(value: object, what: str) -> float:

@@ -149,6 +149,10 @@ class Desk(Engine):
         policy = QueuePolicy() if known is None else known.policy
         return self.queue(name, policy.changed(**changes) if changes else None)
 
+    def bound_attempts(self, group: GroupState, most: int) -> None:
+        """Bound the attempts of messages of a group that do not say; 0 is endless."""
+        group.most = most
+
     # ------------------------------------------------------------------------- settling
 
     def settle(self, pairs: Pairs) -> list[Lease]:

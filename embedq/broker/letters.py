@@ -198,7 +198,8 @@ class Filter:
             check_group_name(group)
         self.group = group
         self._reason = reason
-        self._since = None if since is None else _moment(since, now_ms)
+        #: Letters that died then or later.
+        self.since_ms = None if since is None else _moment(since, now_ms)
         self._groups = None
         if group is not None:
             self._groups = {known.id for known in rack.groups if known.name == group}
@@ -208,7 +209,7 @@ class Filter:
         """Whether a letter is wanted."""
         return (
             (self._reason is None or row.reason == self._reason)
-            and (self._since is None or row.died >= self._since)
+            and (self.since_ms is None or row.died >= self.since_ms)
             and (self._groups is None or row.group in self._groups)
             and (self._error is None or _last_error_has(row, self._error))
         )

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -38,9 +38,6 @@ if TYPE_CHECKING:
     from embedq.broker.desk import Desk
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-#: How a message can be settled by its id.
-HOW: Final[dict[str, Ending]] = {"ack": DONE, "nack": Failed(), "release": RELEASED}
 
 
 class GroupInfo(msgspec.Struct, frozen=True):
@@ -122,6 +119,10 @@ class Office:
         found = self._desk.group(self._queue(queue), name, start)
         return GroupInfo(found.id, found.name)
 
+    def bound_attempts(self, queue: str, group: str, most: int) -> None:
+        """Bound the attempts of messages of a group that do not say; 0 is endless."""
+        self._desk.bound_attempts(self._group(queue, group), most)
+
     def pause(self, queue: str, *, paused: bool) -> None:
         """Stop handing out messages, or go on."""
         self._desk.pause(self._queue(queue), paused=paused)
@@ -150,12 +151,7 @@ class Office:
     @once
     def settle_by_id(self, queue: str, group: str, seq: int, how: str, reason: str = "") -> None:
         """Settle a message whoever holds it: "ack", "nack", "reject" or "release"."""
-        ending = Rejected(detail=reason, by="settle_by_id") if how == "reject" else HOW.get(how)
-        if ending is None:
-            raise InvalidOption(
-                f"how={shown(how)}", hint=f"it is one of {', '.join(HOW)}, reject", argument="how"
-            )
-        self._desk.settle_by_id(self._group(queue, group), seq, ending)
+        self._desk.settle_by_id(self._group(queue, group), seq, ending_of(how, reason))
 
     # ------------------------------------------------------------------------------- stats
 
@@ -208,6 +204,24 @@ class Office:
     ) -> BackupReport:
         """Copy the database into a new file of the host's machine while it is in use."""
         return self._desk.backup(Path(target), overwrite=overwrite, progress=progress)
+
+
+def ending_of(how: object, reason: str = "") -> Ending:
+    """Return how a message is settled by its id. Raises InvalidOption."""
+    endings: dict[object, Ending] = {
+        "ack": DONE,
+        "nack": Failed(),
+        "reject": Rejected(detail=reason, by="settle_by_id"),
+        "release": RELEASED,
+    }
+    ending = endings.get(how) if isinstance(how, str) else None
+    if ending is None:
+        raise InvalidOption(
+            f"how={shown(how)} is no way to settle",
+            hint=f"it is one of {', '.join(map(str, endings))}",
+            argument="how",
+        )
+    return ending
 
 
 def _info(queue: QueueState) -> QueueInfo:

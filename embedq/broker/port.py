@@ -127,6 +127,10 @@ class DeskPort(Protocol):
         """Return a group that exists. Raises GroupNotFound."""
         ...
 
+    def bound_attempts(self, group: Any, most: int) -> None:
+        """Bound the attempts of messages of a group that do not say; 0 is endless."""
+        ...
+
     def put(self, queue: Any, body: bytes, kind: int = ...) -> int:
         """Store a plain message; return its seq once it is durable."""
         ...

@@ -51,6 +51,7 @@ class Line:
 
     def __exit__(self, *_: object) -> None:
         self._socket.disable_monitor()
+        self._monitor.close(0)
         self._socket.close()
 
     @property

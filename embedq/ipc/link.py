@@ -99,7 +99,7 @@ class Link:
         if self._refused is not None:
             raise self._refused
         if self.welcome is None:
-            raise NoHost("no host has answered in time")
+            raise NoHost("no process hosts the file, or it has not answered in time")
         return self.welcome
 
     def ask(

@@ -21,13 +21,15 @@ from embedq.errors import GroupNotFound
 from embedq.events import Notice
 from embedq.ids import MessageIds
 from embedq.ipc import frames
+from embedq.ipc.calls import WORKER_DIED, WorkerDeath
 from embedq.ipc.handles import RemoteGroup, RemoteLease, RemoteQueue
 from embedq.ipc.hearing import RemoteEvents
+from embedq.ipc.ledger import Asked
 from embedq.ipc.link import Link
 from embedq.ipc.marks import Marks
 from embedq.ipc.place import Found, find_host, folder_of, make_folder
-from embedq.ipc.traffic import Traffic
-from embedq.ipc.verbs import OnProgress, remote
+from embedq.ipc.traffic import Make, Traffic
+from embedq.ipc.verbs import OnProgress, encoded, remote
 from embedq.limits import LIMITS, Limits
 
 if TYPE_CHECKING:
@@ -114,10 +116,20 @@ class RemoteDesk(Traffic):
         if self._marks is not None:
             self._marks.renew(welcome.epoch, self.holdings.marked())
         self.session = welcome.session
+        if self._epoch not in {0, welcome.epoch}:
+            self._bound_again()
         self._epoch = welcome.epoch
         self._ahead_ms = welcome.now_ms - int(self.clock.time() * 1000)
         if self.events.names:
             self._link.tell(frames.Listen(self.events.names))
+
+    def _bound_again(self) -> None:
+        """Tell a new host what the last one was told and did not store."""
+        for queue in self.queues.values():
+            for group in queue.groups:
+                if group.most is not None:
+                    args = encoded("bound_attempts", queue.name, group.name, group.most)
+                    self._link.send(_call("bound_attempts", args), _nothing)
 
     def _told(self, answer: frames.Answer) -> None:
         if isinstance(answer, frames.Told):
@@ -140,9 +152,7 @@ class RemoteDesk(Traffic):
         repeat: bool,  # noqa: FBT001
         progress: OnProgress | None,
     ) -> bytes:
-        answer = self._link.ask(
-            lambda n, _: frames.Call(n, verb, msgspec.Raw(args)), repeat=repeat, progress=progress
-        )
+        answer = self._link.ask(_call(verb, args), repeat=repeat, progress=progress)
         return bytes(cast("frames.Result", answer).value)
 
     def started(self, *leases: Lease) -> None:
@@ -194,6 +204,15 @@ class RemoteDesk(Traffic):
                 return known
         raise GroupNotFound(f"queue {queue.name!r} has no group {name!r}")
 
+    def report_death(self, death: WorkerDeath) -> None:
+        """Tell the host how a worker of this process ended. Nobody waits for that."""
+        self._link.send(_call(WORKER_DIED, msgspec.msgpack.encode(death)), _nothing)
+
+    def bound_attempts(self, group: RemoteGroup, most: int) -> None:
+        """Bound the attempts of messages of a group that do not say; 0 is endless."""
+        group.most = most
+        self.office.bound_attempts(group.queue.name, group.name, most)
+
     # ------------------------------------------------------------------------------ end
 
     def announce(self) -> None:
@@ -209,3 +228,11 @@ class RemoteDesk(Traffic):
         self.events.close()
         if self._marks is not None:
             self._marks.close()
+
+
+def _call(verb: str, args: bytes) -> Make:
+    return lambda n, _: frames.Call(n, verb, msgspec.Raw(args))
+
+
+def _nothing(_asked: Asked) -> None:
+    """Nobody waits for the answer."""

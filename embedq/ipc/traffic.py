@@ -217,7 +217,7 @@ class Traffic:
         endings = self._endings(pairs)
         lease_ms = None if lease_s is None else round(lease_s * 1000)
         wait_ms = _wait_ms(timeout)
-        return lambda n, _: Exchange(n, endings, group.id, most, wait_ms, lease_ms, keep)
+        return lambda n, seen: Exchange(n, endings, group.id, most, wait_ms, lease_ms, keep, seen)
 
     def _endings(self, pairs: Pairs) -> list[frames.WireEnding]:
         return [to_wire(lease, ending, self.redact) for lease, ending in pairs]

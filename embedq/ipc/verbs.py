@@ -89,6 +89,11 @@ def _verb(method: Callable[..., Any], form: Form) -> Verb:
     return call
 
 
+def encoded(name: str, *args: Any) -> bytes:  # noqa: ANN401 - as the office says
+    """Return the arguments of a call as they travel."""
+    return _encode(forms()[name].positions(args, {}))
+
+
 class _Remote:
     """An office far away: its calls are asked of a host."""
 

@@ -212,9 +212,13 @@ def parse(data: bytes) -> Words | None:
     head = _HEADED.match(text)
     if head is None:
         return None
+    return Words(int(head[1]), int(head[2]), *parsed(text))
+
+
+def parsed(text: str) -> tuple[str, str]:
+    """Return the error and the frames in what faulthandler has written, "" for none."""
     error = _FATAL.search(text)
-    fatal = "" if error is None else error[1].strip()
-    return Words(int(head[1]), int(head[2]), fatal, _frames(text) if fatal else "")
+    return ("", "") if error is None else (error[1].strip(), _frames(text))
 
 
 def _frames(text: str) -> str:

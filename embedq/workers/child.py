@@ -27,8 +27,9 @@ import msgspec
 from embedq.broker.leases import Lease
 from embedq.errors import EmbedqError
 from embedq.ipc.remote import RemoteDesk
+from embedq.workers.finding import find
 from embedq.workers.here import HERE
-from embedq.workers.reference import Reference, find
+from embedq.workers.reference import Reference
 from embedq.workers.runner import Runner
 from embedq.workers.solo import SoloCrew
 from embedq.workers.spec import ConsumerSpec

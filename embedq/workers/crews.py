@@ -10,6 +10,7 @@ import asyncio
 import threading
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from embedq.broker.port import DeskPort
 from embedq.errors import StorageError, UsageError
@@ -21,6 +22,9 @@ from embedq.workers.runner import Runner
 from embedq.workers.spec import ConsumerSpec
 from embedq.workers.threads import ThreadCrew
 from embedq.workers.watch import Watch
+
+if TYPE_CHECKING:
+    from embedq.workers.pool import Employer, ProcessCrew
 
 #: Seconds that handlers have to finish when nothing else is said.
 GRACE_S = 30.0
@@ -41,15 +45,17 @@ class ConsumerRunner:
         *,
         loop: asyncio.AbstractEventLoop | None = None,
         rng: Rng | None = None,
+        employer: Employer | None = None,
     ) -> None:
         self._desk = desk
         self._waiting = list(specs)
         self._loop = loop
         self._rng = rng
+        self._employer = employer
         self._own: LoopThread | None = None
         self._bell = Bell()
         self.watch = Watch(self._bell, desk.monotonic)
-        self.crews: list[ThreadCrew | LoopCrew] = []
+        self.crews: list[ThreadCrew | LoopCrew | ProcessCrew] = []
         self._lock = threading.Lock()
         self._started = False
         self._drain: Drain | None = None
@@ -97,29 +103,38 @@ class ConsumerRunner:
         self._desk.record_crashes()
         group = self._desk.group(self._desk.declare(spec.queue, {}), spec.group)
         if spec.retry is not None:
-            group.most = spec.retry.stored_max_attempts
+            self._desk.bound_attempts(group, spec.retry.stored_max_attempts)
         runner = Runner(self._desk, group, spec, self._rng)
-        is_async = spec.signature.is_async
-        crew: ThreadCrew | LoopCrew
-        if is_async and spec.batch is None:
-            crew = LoopCrew(runner, self._bell, self._the_loop())
-        else:
-            crew = ThreadCrew(runner, self._bell, self._the_loop() if is_async else None)
+        crew = self._make(spec, runner)
         with self._lock:
             if self._drain is not None:
                 return  # it comes too late
             self.crews.append(crew)
-        if runner.is_watched or isinstance(crew, LoopCrew):
+        if isinstance(crew, LoopCrew) or (isinstance(crew, ThreadCrew) and runner.is_watched):
             self.watch.add(crew, spec.timeout)
         crew.start()
-        self._desk.events.emit(
+        kind = "async" if spec.signature.is_async else "thread"
+        runner.tell(
             "consumer_registered",
-            queue=spec.queue,
-            group=spec.group,
-            consumer=spec.name,
             concurrency=spec.concurrency,
-            kind="async" if is_async else "thread",
+            kind="process" if spec.in_process else kind,
         )
+
+    def _make(self, spec: ConsumerSpec, runner: Runner) -> ThreadCrew | LoopCrew | ProcessCrew:
+        if spec.in_process:
+            return self._pool(spec, runner)
+        if not spec.signature.is_async:
+            return ThreadCrew(runner, self._bell, None)
+        if spec.batch is None:
+            return LoopCrew(runner, self._bell, self._the_loop())
+        return ThreadCrew(runner, self._bell, self._the_loop())
+
+    def _pool(self, spec: ConsumerSpec, runner: Runner) -> ProcessCrew:
+        from embedq.workers.pool import ProcessCrew  # noqa: PLC0415  # loads multiprocessing
+
+        if self._employer is None:
+            raise UsageError(f"{spec!r} needs a broker that other processes can connect to")
+        return ProcessCrew(spec, self._employer, self._bell, runner.tell, self._desk.monotonic)
 
     def _the_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is not None:

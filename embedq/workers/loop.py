@@ -334,13 +334,15 @@ class LoopThread:
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
+        self._ending = False
         self._thread = threading.Thread(target=self._run, name="embedq-loop", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         try:
-            self.loop.run_forever()
+            while not self._ending:
+                self.loop.run_forever()  # a handler may stop the loop, but it is not its own
         finally:
             self._tidy()
 
@@ -357,6 +359,7 @@ class LoopThread:
 
     def stop(self, timeout: float) -> bool:
         """End the loop and its thread; False: a handler blocks it, and it was left alone."""
+        self._ending = True
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(timeout)
         return not self._thread.is_alive()

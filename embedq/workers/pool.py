@@ -16,8 +16,9 @@ from collections.abc import Callable
 from multiprocessing.connection import wait
 from typing import Any, Final, Protocol
 
+from embedq.ipc.calls import WorkerDeath
 from embedq.workers.bell import Bell
-from embedq.workers.seat import Exit, Seat
+from embedq.workers.seat import Seat
 from embedq.workers.spec import ConsumerSpec
 
 _log = logging.getLogger("embedq.workers")
@@ -43,7 +44,7 @@ class Employer(Protocol):
         """The session of this process."""
         ...
 
-    def report_death(self, session: bytes, end: Exit) -> None:
+    def report_death(self, death: WorkerDeath) -> None:
         """Tell the host how a worker ended."""
         ...
 
@@ -148,7 +149,7 @@ class ProcessCrew:
     def _bury(self, seat: Seat) -> None:
         end = seat.bury()
         if not (seat.leaving and end.code in _IN_ORDER):
-            self._desk.report_death(end.session, end)
+            self._desk.report_death(end.death)
         if end.code == 0 or end.lived_s >= _SETTLED_S:
             seat.failures = 0
         pause = _PAUSES_S[0] * 2**seat.failures if seat.failures else 0.0
@@ -156,6 +157,14 @@ class ProcessCrew:
         seat.start_at = self._monotonic() + min(_PAUSES_S[1], pause)
 
     # ------------------------------------------------------------------------- ending
+
+    def is_handling_here(self) -> bool:
+        """Whether this thread runs one of its handlers: they are in other processes."""
+        return False
+
+    def is_on_this_loop(self) -> bool:
+        """Whether its handlers run on the loop of this thread."""
+        return False
 
     def close(self) -> None:
         """Start nobody any more; workers end after the message they are at."""

@@ -1,19 +1,17 @@
-"""Handlers by name: how another process finds the function that it is to run.
+"""Handlers by name: what tells another process which function it is to run.
 
 Knows: which functions can be found by a name, what to say of the others.
-Does not know: processes, messages.
+Does not know: how one is found (finding.py), processes, messages.
 """
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
-from embedq.errors import EmbedqError, InvalidOption
+from embedq.errors import InvalidOption
 from embedq.workers.signature import described
-from embedq.workers.spec import Consumers, ConsumerSpec
 
 _MOVE = "move it to the top level of a module, where another process can import it"
 
@@ -29,13 +27,6 @@ class Reference(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.module}:{self.qualname}"
-
-
-class NoHandler(EmbedqError):
-    """A worker process cannot find the consumer that it was started for."""
-
-    code = "no_handler"
-    hint = "declare consumers at the top level of a module that can be imported"
 
 
 def refer(function: Callable[..., object], queue: str, group: str, name: str) -> Reference:
@@ -59,26 +50,4 @@ def _refused(what: str, hint: str) -> InvalidOption:
         f'consumer(pool="process"): {what}; worker processes import their handlers by name',
         hint=hint,
         argument="pool",
-    )
-
-
-def find(reference: Reference) -> ConsumerSpec:
-    """Import the module of a consumer and return what was registered there.
-
-    Raises NoHandler; whatever the module raises.
-    """
-    importlib.import_module(reference.module)
-    for spec in Consumers.everywhere():
-        function = spec.function
-        module = getattr(function, "__module__", None)
-        if module == "__mp_main__":  # what another process sees of a program's own file
-            module = "__main__"
-        found = (module, getattr(function, "__qualname__", None))
-        where = (spec.queue, spec.group, spec.name)
-        if found == reference[:2] and where == reference[2:]:
-            return spec
-    raise NoHandler(
-        f"{reference}: importing the module registers no consumer {reference.name!r} of queue "
-        f"{reference.queue!r}, group {reference.group!r}",
-        hint='register it when the module is imported, not below `if __name__ == "__main__"`',
     )

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
+from embedq.ipc.calls import WorkerDeath
+from embedq.storage.lastwords import parsed
 from embedq.workers import child
 from embedq.workers.here import PREFIX
 from embedq.workers.reference import refer
@@ -35,18 +37,15 @@ _decode = msgspec.msgpack.Decoder(child.Note).decode
 
 
 class Exit(NamedTuple):
-    """How a worker process ended.
+    """How a worker process ended, and how long it has lived."""
 
-    `code`: its exit code, negative for a signal. `rss`: its memory in bytes at the last look, 0
-    if nobody looked. `words`: what faulthandler wrote.
-    """
-
-    session: bytes
-    pid: int
-    code: int
-    rss: int
-    words: str
+    death: WorkerDeath
     lived_s: float
+
+    @property
+    def code(self) -> int:
+        """Its exit code, negative for a signal."""
+        return self.death.code or 0
 
 
 class Seat:
@@ -143,9 +142,9 @@ class Seat:
         process = self._process
         process.join()
         self.listen()
-        words = self._words.decode("utf-8", "replace")
-        lived_s = self._monotonic() - self._started_at
-        end = Exit(self._session, process.pid, process.exitcode, self._rss, words, lived_s)
+        fatal, frames = parsed(self._words.decode("utf-8", "replace"))
+        death = WorkerDeath(self._session, process.exitcode, self._rss, fatal, frames)
+        end = Exit(death, self._monotonic() - self._started_at)
         process.close()
         self._process = None
         for line in (self._pipe, self._fatal):

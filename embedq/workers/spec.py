@@ -6,18 +6,20 @@ Does not know: how a consumer runs, the engine, messages.
 
 from __future__ import annotations
 
+import re
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar, Final
 
 from embedq.clock import parse_duration
-from embedq.errors import DuplicateConsumer, InvalidOption, UnsupportedOption, shown
+from embedq.errors import DuplicateConsumer, InvalidOption, shown
 from embedq.limits import LIMITS
 from embedq.names import check_group_name, check_queue_name
 from embedq.policy import RetryPolicy
+from embedq.workers.reference import refer
 from embedq.workers.signature import Signature, described, read_signature, unreadable_part
 
 Duration = str | float | timedelta
@@ -27,6 +29,16 @@ THREADS_MAX: Final = 1_000
 #: Tasks of one consumer on an event loop.
 TASKS_MAX: Final = 10_000
 _LINGER_MAX_S: Final = 3600.0
+_AGE_LEAST_S: Final = 1.0
+_RSS_LEAST: Final = 32 << 20
+_SIZE: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMG]?i?B)\s*", re.IGNORECASE)
+_UNITS: Final = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9} | {
+    "KIB": 1 << 10,
+    "MIB": 1 << 20,
+    "GIB": 1 << 30,
+}
+#: Worker processes of one consumer.
+PROCESSES_MAX: Final = 256
 _UNTYPED: Final = (None, object, Any)
 
 
@@ -80,11 +92,13 @@ def make_spec(
     retry: RetryPolicy | None = None,
     compete: bool = False,
     name: str | None = None,
+    max_messages: int | None = None,
+    max_rss: int | str | None = None,
+    max_age: Duration | None = None,
 ) -> ConsumerSpec:
     """Check the options of a consumer and read its function.
 
-    Raises InvalidOption naming the option and the fix, UnsupportedOption for what comes later,
-    InvalidName for a bad queue or group.
+    Raises InvalidOption naming the option and the fix, InvalidName for a bad queue or group.
     """
     check_queue_name(queue)
     check_group_name(group)
@@ -94,14 +108,18 @@ def make_spec(
     if signature.type is None:
         _check_type(type, queue)
     _check_pool(pool, is_async=signature.is_async)
-    _whole("concurrency", concurrency, 1, _most_of(signature, batch))
+    _whole("concurrency", concurrency, 1, _most_of(signature, batch, pool))
     _flag("compete", compete)
     _check_retry(retry)
     _check_name(name)
+    name = name or _name_of(function)
+    if pool == "process":
+        refer(function, queue, group, name)
+    kept = {"max_messages": max_messages, "max_rss": max_rss, "max_age": max_age}
     return ConsumerSpec(
         queue=queue,
         group=group,
-        name=name or _name_of(function),
+        name=name,
         function=function,
         signature=signature,
         type=type,
@@ -111,10 +129,14 @@ def make_spec(
         linger=_linger(linger, batch),
         retry=retry,
         compete=compete,
+        in_process=pool == "process",
+        **_recycling(pool, kept),
     )
 
 
-def _most_of(signature: Signature, batch: int | None) -> int:
+def _most_of(signature: Signature, batch: int | None, pool: str | None) -> int:
+    if pool == "process":
+        return PROCESSES_MAX
     return TASKS_MAX if signature.is_async and batch is None else THREADS_MAX
 
 
@@ -130,18 +152,44 @@ def _check_type(kind: object, queue: str) -> None:
 
 
 def _check_pool(pool: object, *, is_async: bool) -> None:
-    if pool is None:
-        return
-    if pool not in ("thread", "process"):
-        raise _refused("pool", pool, '"thread"', "leave it out: def runs on threads")
-    if pool == "process":
-        raise UnsupportedOption(
-            'pool="process": worker processes are not part of this release',
-            hint='use pool="thread", and start processes of your own for work that holds the GIL',
-            argument="pool",
-        )
-    if is_async:
+    if pool not in (None, "thread", "process"):
+        raise _refused("pool", pool, '"thread" or "process"', "leave it out: def runs on threads")
+    if pool == "thread" and is_async:
         raise _refused("pool", pool, "for an async def", "leave it out: it runs on a loop")
+
+
+def _recycling(pool: object, options: Mapping[str, object]) -> dict[str, Any]:
+    """Check after what a worker process is replaced."""
+    given = {name: value for name, value in options.items() if value is not None}
+    if given and pool != "process":
+        name, value = next(iter(given.items()))
+        raise _refused(name, value, 'possible without pool="process"')
+    found: dict[str, Any] = {}
+    if "max_messages" in given:
+        _whole("max_messages", given["max_messages"], 1, 1_000_000_000)
+        found["max_messages"] = given["max_messages"]
+    if "max_rss" in given:
+        found["max_rss"] = _bytes("max_rss", given["max_rss"])
+    if "max_age" in given:
+        seconds = parse_duration(given["max_age"], "max_age")  # type: ignore[arg-type]  # it checks
+        if seconds < _AGE_LEAST_S:
+            raise _refused("max_age", given["max_age"], f"{_AGE_LEAST_S:g} seconds or more")
+        found["max_age"] = seconds
+    return found
+
+
+def _bytes(argument: str, value: object) -> int:
+    """Return a size in bytes: a whole number, or a text like "500MB" or "2GiB"."""
+    wanted = 'a number of bytes, or a text like "500MB"'
+    if type(value) is int:
+        size = value
+    elif isinstance(value, str) and (found := _SIZE.fullmatch(value)) is not None:
+        size = int(float(found[1]) * _UNITS[found[2].upper()])
+    else:
+        raise _refused(argument, value, wanted)
+    if size < _RSS_LEAST:
+        raise _refused(argument, value, f"{_RSS_LEAST >> 20} MiB or more: Python alone needs some")
+    return size
 
 
 def _timeout(value: Duration | None) -> float | None:

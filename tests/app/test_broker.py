@@ -60,7 +60,7 @@ def test_the_first_use_makes_the_process_the_host(path: Path) -> None:
     broker.queue("orders").put("x")
     assert path.exists()
     with pytest.raises(StoreInUse):
-        Broker(path).queue("orders").put("y")
+        Broker(path, role="host").queue("orders").put("y")
     broker.stop()
     with pytest.raises(NotRunning):
         broker.queue("orders").put("z")

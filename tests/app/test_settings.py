@@ -65,7 +65,6 @@ def test_patterns_come_from_everywhere(folder: Path, tmp_path: Path) -> None:
     [
         ({"durability": "off"}, "durability='off'"),
         ({"role": "boss"}, "role='boss'"),
-        ({"role": "client"}, "not part of this release"),
         ({"grace": "soon"}, "grace='soon'"),
         ({"path": 3}, "path=3"),
         ({"path": b"x"}, "path as text"),

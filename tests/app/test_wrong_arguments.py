@@ -87,7 +87,7 @@ WRONG: dict[str, tuple[Call, dict[str, list[Any]]]] = {
         {
             "path": [3, b"x.db", "", "a\0b", [1]],
             "durability": ["off", 3, [1], True],
-            "role": ["boss", 3, "client", [1]],
+            "role": ["boss", 3, [1]],
             "grace": ["soon", -1, math.nan, True, [1], b"1"],
             "redact": ["(", 3, [3], ["("]],
             "clock": [3, "now"],
@@ -152,6 +152,17 @@ WRONG: dict[str, tuple[Call, dict[str, list[Any]]]] = {
             "timeout": _DURATIONS,
             "group": ["", 5, None, "a\nb", b"g", [1]],
             "auto_ack": ["yes", 1, None],
+        },
+    ),
+    "Queue.settle": (
+        lambda bench, **said: bench.orders.settle(
+            **{"deliveries": [bench.delivery], "how": "nack", **said}
+        ),
+        {
+            "deliveries": [5, None, "x", [5], [None], b"x"],
+            "how": ["eat", 5, None, [1]],
+            "delay": [*_DURATIONS, "400d"],
+            "reason": [5, None, b"why"],
         },
     ),
     "Queue.consumer": (

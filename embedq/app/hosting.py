@@ -1,0 +1,198 @@
+"""What stands behind an open broker: the host of its file in this process, or a link to it.
+
+Knows: who becomes the host, that a host serves other processes, in which order both end.
+Does not know: queues, consumers, how a file or a connection is opened.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
+
+from embedq.app.settings import Settings
+from embedq.broker.host import MEMORY, open_engine
+from embedq.clock import Clock
+from embedq.errors import EmbedqError, StoreInUse
+from embedq.limits import Limits
+from embedq.workers.here import HERE, is_worker
+
+if TYPE_CHECKING:
+    from embedq.broker.desk import Desk
+    from embedq.broker.port import DeskPort
+    from embedq.ipc.calls import WorkerDeath
+    from embedq.ipc.remote import RemoteDesk
+    from embedq.ipc.server import Server
+
+_log = logging.getLogger("embedq")
+
+#: Seconds that a process waits for a host that is just starting, or just ending.
+PATIENCE_S: Final = 5.0
+_PAUSE_S: Final = 0.05
+
+
+class Backing(Protocol):
+    """An open broker's desk, and what goes with it."""
+
+    @property
+    def desk(self) -> DeskPort:
+        """The desk."""
+        ...
+
+    @property
+    def path(self) -> str:
+        """Where the database is."""
+        ...
+
+    @property
+    def token(self) -> bytes:
+        """The session of this process: who watches over worker processes."""
+        ...
+
+    def report_death(self, death: WorkerDeath) -> None:
+        """Tell the host how a worker of this process ended."""
+        ...
+
+    def wait_until_served(self) -> None:
+        """Return once other processes can connect to the host, or never will."""
+        ...
+
+    def close(self) -> None:
+        """Give back what is held, and end."""
+        ...
+
+
+def open_backing(settings: Settings, clock: Clock | None, limits: Limits) -> Backing:
+    """Become the host of the file, or connect to the process that is.
+
+    The folder is made if it is missing. Raises StoreInUse for a host that serves nobody, NoHost,
+    and why the file cannot be opened.
+    """
+    if settings.path == MEMORY:
+        return Hosted(open_engine(MEMORY, clock=clock, limits=limits), None)
+    if is_worker():
+        return _of_worker(settings, limits)
+    Path(settings.path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if settings.role == "client":
+        return Connected.to(settings.path, limits, PATIENCE_S)
+    pause = threading.Event()
+    for attempt in range(round(PATIENCE_S / _PAUSE_S)):
+        try:
+            return _host(settings, clock, limits)
+        except StoreInUse as error:
+            if settings.role == "host":
+                raise
+            link = _link(settings.path, limits)
+            if link is not None:
+                return link
+            in_use = error
+        pause.wait(_PAUSE_S * min(attempt, 4))
+    raise in_use
+
+
+def _host(settings: Settings, clock: Clock | None, limits: Limits) -> Backing:
+    from embedq.ipc.server import Server  # noqa: PLC0415  # it loads asyncio
+    from embedq.ipc.verbs import served  # noqa: PLC0415
+
+    desk = open_engine(settings.path, durability=settings.durability, clock=clock, limits=limits)
+    return Hosted(desk, Server(desk, settings.path, verbs=served(desk.office)))
+
+
+def _link(path: str, limits: Limits) -> Backing | None:
+    """Connect to the host, if it can be seen."""
+    from embedq.ipc.place import find_host  # noqa: PLC0415  # only who connects needs it
+
+    if find_host(path) is None:
+        return None
+    try:
+        return Connected.to(path, limits, 1.0)
+    except EmbedqError as error:
+        if error.retryable:
+            return None
+        raise
+
+
+def _of_worker(settings: Settings, limits: Limits) -> Backing:
+    """Let the handlers of a worker process use its connection, or make others."""
+    desk = HERE.desk
+    if desk is not None and os.path.realpath(settings.path) == os.path.realpath(desk.path):
+        return Connected(desk, shared=True)
+    return Connected.to(settings.path, limits, PATIENCE_S)
+
+
+class Hosted:
+    """This process is the host. It serves others as soon as its socket is bound, in a moment."""
+
+    def __init__(self, desk: Desk, server: Server | None) -> None:
+        self.desk = desk
+        self.path = desk.path
+        self.token = os.urandom(16)
+        self._server = server
+        self._starting: threading.Thread | None = None
+        if server is not None:
+            # It takes 50 ms, most of it to load ZeroMQ: nobody here has to wait for it.
+            name = "embedq-ipc-start"
+            self._starting = threading.Thread(target=self._start, name=name, daemon=True)
+            self._starting.start()
+
+    def _start(self) -> None:
+        assert self._server is not None  # noqa: S101 - see __init__
+        try:
+            self._server.start()
+        except EmbedqError as error:
+            # The application itself works all the same.
+            self.desk.events.emit("not_served", path=self.path, detail=error.message)
+        except Exception:  # noqa: BLE001 - as above
+            _log.exception("%s cannot be served to other processes", self.path)
+
+    def wait_until_served(self) -> None:
+        """Return once other processes can connect."""
+        if self._starting is not None:
+            self._starting.join()
+
+    def report_death(self, death: WorkerDeath) -> None:
+        """Take in how a worker ended."""
+        if self._server is not None:
+            self._server.report(death)
+
+    def close(self) -> None:
+        """Serve nobody any more, then close the file."""
+        self.wait_until_served()
+        try:
+            if self._server is not None:
+                self._server.stop()
+        finally:
+            self.desk.close()
+
+
+class Connected:
+    """Another process is the host. `shared`: the connection belongs to this worker process."""
+
+    def __init__(self, desk: RemoteDesk, *, shared: bool = False) -> None:
+        self.desk = desk
+        self.path = desk.path
+        self.token = desk.token
+        self._shared = shared
+
+    @classmethod
+    def to(cls, path: str, limits: Limits, timeout: float) -> Connected:
+        """Connect. Raises NoHost, and why the host refused."""
+        from embedq.ipc.remote import RemoteDesk  # noqa: PLC0415  # it loads asyncio
+
+        desk = RemoteDesk(path, limits=limits)
+        desk.open(timeout)
+        return cls(desk)
+
+    def report_death(self, death: WorkerDeath) -> None:
+        """Tell the host how a worker of this process ended."""
+        self.desk.report_death(death)
+
+    def wait_until_served(self) -> None:
+        """Return at once: this process is connected."""
+
+    def close(self) -> None:
+        """Leave."""
+        if not self._shared:
+            self.desk.close()
