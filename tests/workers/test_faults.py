@@ -210,6 +210,20 @@ def test_a_consumer_whose_task_is_cancelled_by_others_says_so(bench, monkeypatch
     assert bench.count("consumer_error") == (0 if ends_at_once else 1)
 
 
+def test_a_handler_that_stops_the_loop_stops_nobody(bench):
+    async def handle(order: int):
+        bench.seen.append(order)
+        asyncio.get_running_loop().stop()
+
+    runner = bench.consume(handle)
+    bench.put(b"0")
+    bench.until(bench.drained)
+    bench.put(b"1")
+    bench.until(bench.drained)
+    assert bench.seen == [0, 1]
+    assert runner.drain(5).is_clean
+
+
 def test_a_task_survives_a_defect_around_its_handler(bench, monkeypatch):
     async def handle(order: int):
         bench.seen.append(order)
