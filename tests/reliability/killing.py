@@ -24,9 +24,12 @@ import msgspec
 import embedq
 from embedq.broker.host import open_engine
 from embedq.clock import VirtualClock
+from tests.reliability.checker import Rules
+from tests.reliability.checker_end import check
 from tests.reliability.invariants import Checker
 from tests.reliability.invariants_events import Answer, Closed, Died, Elapsed, Event
 from tests.reliability.invariants_file import read
+from tests.reliability.told import lines_of
 from tests.reliability.worker import Ended, Job, Started
 from tests.reliability.worker_calls import Calls, count_problems
 from tests.reliability.worker_mixes import MAX_ATTEMPTS
@@ -178,6 +181,7 @@ class Chain:
         self.checker = Checker(MAX_ATTEMPTS)
         self.deaths = 0
         self._tags = 1
+        self._events: list[Event] = []
 
     def first(self) -> int:
         """Return a tag from which on nobody has used any."""
@@ -187,10 +191,14 @@ class Chain:
     def feed(self, events: Sequence[Event]) -> None:
         """Take in what a host said."""
         for event in events:
-            self.checker.feed(event)
+            self._note(event)
         if not (events and isinstance(events[-1], Closed)):
-            self.checker.feed(Died())
+            self._note(Died())
             self.deaths += 1
+
+    def _note(self, event: Event) -> None:
+        self.checker.feed(event)
+        self._events.append(event)
 
     def check(self, *, drain: bool = False, clean: bool = True) -> list[str]:
         """Open the file as the next host would; return what is wrong. `drain` empties it."""
@@ -203,7 +211,7 @@ class Chain:
             problems += count_problems(engine, held)
             self.checker.adopt(held)
             if drain and not problems:
-                problems += self._drain(Calls(engine, self.checker.feed, self.first()))
+                problems += self._drain(Calls(engine, self._note, self.first()))
         finally:
             if clean:
                 engine.close()
@@ -217,7 +225,7 @@ class Chain:
         for queue in engine.queues.values():
             for group in queue.groups:
                 while calls.drain(group):
-                    self.checker.feed(Elapsed())
+                    self._note(Elapsed())
         held = read(self.path)
         problems = self.checker.problems(held) + list(count_problems(engine, held))
         problems += [
@@ -226,7 +234,9 @@ class Chain:
             for group in queue.groups
             if group.waiting
         ]
-        return problems
+        # The judge of whole hosts knows less of a call, and has the same opinion of all of them.
+        rules = Rules(max_attempts=MAX_ATTEMPTS)
+        return problems + [str(broken) for broken in check(lines_of(self._events), held, rules)]
 
     def report(self, problems: list[str]) -> Report:
         """Sum up."""

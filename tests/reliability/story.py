@@ -124,7 +124,7 @@ class Story:
             case Opened():
                 self._opened(line)
             case Closed():
-                self.closed = True
+                self._closed(line)
             case Call():
                 self._called(line, line.record)
             case Answer():
@@ -148,6 +148,14 @@ class Story:
         self.opened = line
         self.closed = False
         self.living, self.slots = {}, {}
+
+    def _closed(self, line: Line) -> None:
+        """What is still held when a host closes, it gives back."""
+        self.closed = True
+        for delivered in self.living.values():
+            if delivered.ending is None:
+                given_back = Ending(delivered.start.counter, "released")
+                delivered.ending = line._replace(record=given_back)
 
     def _called(self, line: Line, call: Call) -> None:
         if call.name == "put":
