@@ -41,6 +41,13 @@ _UNWRITTEN: Final = {
 }
 
 
+#: Of a worker whose end nobody waited for.
+_UNSEEN: Final = (
+    "ended, and nobody has seen how: a crash, SIGKILL (for example by the out-of-memory killer) or "
+    "os._exit"
+)
+
+
 def describe(death: Death, who: str = "host") -> ErrorInfo:
     """Say how a process ended. `who` is its part: "host" or "worker".
 
@@ -63,6 +70,8 @@ def describe(death: Death, who: str = "host") -> ErrorInfo:
     if death.same_boot is False:
         return ErrorInfo.capped("MachineRestarted", f"the machine restarted while {name} ran")
     kind = f"{who.capitalize()}Died"
+    if who == "worker":
+        return ErrorInfo.capped(kind, f"{name} {_UNSEEN}")
     if death.pid is None:
         text = (
             f"how {name} ended is not known; the lock file does not tell, as after a copy of the "

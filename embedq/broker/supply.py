@@ -92,7 +92,10 @@ def admit(engine: Engine, group: GroupState, waiting: Waiting, now: int) -> None
     if touched is None or not touched.open:
         if touched is not None:
             entry.attempt, entry.crashes = touched.attempt, touched.crashes
-        index.place(waiting, entry, now)
+        if touched is not None and touched.crashed:
+            index.suspect(waiting.seq, entry)  # its worker died, in this epoch or an earlier one
+        else:
+            index.place(waiting, entry, now)
     elif touched.epoch != engine.store.epoch:
         # Its host died while it was being delivered: that was an attempt, and perhaps its fault.
         entry.attempt, entry.crashes = touched.attempt, touched.crashes + 1

@@ -135,21 +135,20 @@ def read_marks(path: str | os.PathLike[str]) -> Sequence[int]:
 
     Raises OSError for one that cannot be read.
     """
-    return _words(path)[1:]
+    return read_all(path)[1:]
 
 
-def epoch_of(path: str | os.PathLike[str]) -> int:
-    """Return the epoch whose host gave out the counters; 0: the file does not say."""
-    return next(iter(_words(path)), 0)
+def read_all(path: str | os.PathLike[str]) -> Sequence[int]:
+    """Return the epoch whose host gave out the counters (0: not said), then those.
 
-
-def _words(path: str | os.PathLike[str]) -> Sequence[int]:
+    Nothing for a file that is not there. Raises OSError for one that cannot be read.
+    """
     with _mine.lock:
         own = _mine.held.get(os.fspath(path))
         if own is not None:
             return own.words()
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError:
             return ()
         try:

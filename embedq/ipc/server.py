@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from embedq.broker.desk import Desk
 from embedq.errors import StoreFailed
 from embedq.ipc import frames, place
+from embedq.ipc.calls import Verb, WorkerDeath
 from embedq.ipc.frames import ProtocolError
-from embedq.ipc.serving import Serving, Verb
+from embedq.ipc.serving import Serving
 from embedq.ipc.session import UNSENT_MOST, Session
 from embedq.ipc.sessions import RECONNECT_GRACE_S, Sessions
 
@@ -124,6 +125,13 @@ class Server:
         if announce is not None:  # a store in memory has no lock file
             announce(endpoint)
 
+    def report(self, death: WorkerDeath) -> None:
+        """Take in how a process ended that this process watched over. From any thread."""
+        loop = self._loop
+        if loop is not None:
+            with suppress(RuntimeError):  # it serves no longer
+                loop.call_soon_threadsafe(self._sessions.reported, death)
+
     @property
     def stats(self) -> ServerStats:
         """What has happened so far. Roughly: other threads do not wait for the loop."""
@@ -155,9 +163,17 @@ class Server:
         self._loop = asyncio.get_running_loop()
         self._ending = self._loop.create_future()
         self._sessions = Sessions(
-            self._desk, self._send_one, self._flush_later, grace_s=self._grace_s
+            *(self._desk, self._send_one, self._flush_later),
+            folder=self._folder,
+            grace_s=self._grace_s,
         )
-        self._serving = Serving(self._desk, self._verbs, self._flush_later, self._sessions.leave)
+        self._serving = Serving(
+            self._desk,
+            self._verbs,
+            self._sessions.reported,
+            self._flush_later,
+            self._sessions.leave,
+        )
         context = zmq.Context()
         try:
             self._bind(context)

@@ -9,10 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
-
-import msgspec
 
 from embedq.broker import numbered
 from embedq.broker.awaiting import LoopWaiter, bridge
@@ -21,22 +18,15 @@ from embedq.broker.endings import RELEASED, Ending
 from embedq.broker.leases import Lease
 from embedq.broker.state import GroupState, QueueState
 from embedq.errors import EmbedqError, GroupNotFound, InvalidOption, QueueNotFound, StaleLease
-from embedq.events import Notice
 from embedq.ipc import frames
+from embedq.ipc.calls import Calls, Report, Verb
 from embedq.ipc.checks import check_put, check_row
 from embedq.ipc.endings import from_wire
 from embedq.ipc.failures import failed
-from embedq.ipc.session import UNSENT_COUNT, Session
+from embedq.ipc.session import Session
 
 _log = logging.getLogger("embedq.ipc")
 
-#: Tells how far a call is: (done, in all).
-ProgressFn = Callable[[int, int], object]
-#: Does a call on a thread of its own: arguments and result are MessagePack.
-Verb = Callable[[bytes, ProgressFn], bytes]
-
-#: Threads for calls: none of them is on the way of a message.
-_CALLERS: Final = 4
 #: Requests of one session that may be open at once.
 _OPEN_MOST: Final = 4_096
 #: Messages in one claim where some bodies are so large that they count by themselves.
@@ -52,11 +42,11 @@ class Serving:
         self,
         desk: Desk,
         verbs: Mapping[str, Verb],
+        report: Report,
         flush: Callable[[Session], object],
         leave: Callable[[Session], Coroutine[Any, Any, None]],
     ) -> None:
         self._desk = desk
-        self.verbs = verbs
         self._flush = flush
         self._leave = leave
         self._loop, self._bridge = bridge()
@@ -64,17 +54,17 @@ class Serving:
         self._putting: list[tuple[Session, int]] = []
         self._queues: dict[int, QueueState] = {}
         self._groups: dict[int, GroupState] = {}
-        self._callers = ThreadPoolExecutor(_CALLERS, "embedq-call")
+        self._calls = Calls(desk, verbs, report, self.answer)
         self._acts: dict[type[frames.Request], Callable[[Session, Any], object]] = {
             frames.Put: self._put,
             frames.PutRows: self._start(self._put_rows),
             frames.Exchange: self._start(self._exchange),
             frames.Extend: self._start(self._extend),
-            frames.Call: self._start(self._call),
+            frames.Call: self._start(self._calls.call),
             frames.Bye: self._start(self._bye),
             frames.Cancel: self._cancel,
             frames.Keep: self._keep,
-            frames.Listen: self._listen,
+            frames.Listen: self._calls.listen,
         }
 
     def handle(self, session: Session, request: frames.Request) -> None:
@@ -83,7 +73,7 @@ class Serving:
 
     def close(self) -> None:
         """Let no call begin any more."""
-        self._callers.shutdown(wait=False, cancel_futures=True)
+        self._calls.close()
 
     def answer(self, session: Session, answer: frames.Answer, size: int = 64) -> None:
         """Send an answer with whatever else this turn of the loop has for the session."""
@@ -361,57 +351,11 @@ class Serving:
         else:
             self._desk.unkeep(lease)
 
-    async def _call(self, session: Session, request: frames.Call) -> None:
-        n = request.n
-        earlier = session.remembered(n)
-        answer = earlier if isinstance(earlier, bytes) else None
-        if answer is None:
-            verb = self.verbs.get(request.verb)
-            if verb is None:
-                raise InvalidOption(f"this host knows no call {request.verb!r}")
-            loop = self._loop
-
-            def progress(done: int, total: int) -> None:
-                told = frames.Progress(n, done, total)
-                loop.call_soon_threadsafe(self.answer, session, told)
-
-            args = bytes(request.args)
-            answer = await loop.run_in_executor(self._callers, verb, args, progress)
-            session.remember(n, answer)
-        self.answer(session, frames.Result(n, msgspec.Raw(answer)), 64 + len(answer))
-
     async def _bye(self, session: Session, request: frames.Bye) -> None:
         session.tasks.pop(request.n, None)  # the end of the session must not cancel this
         await self._leave(session)
         session.queue(frames.Done(request.n))
         self._flush(session)
-
-    def _listen(self, session: Session, request: frames.Listen) -> None:
-        wanted = set(request.names)
-        for name in set(session.listening) - wanted:
-            session.listening.pop(name)()
-        for name in wanted - set(session.listening):
-            try:
-                off = self._desk.events.on(name, lambda notice: self._hear(session, notice))
-            except EmbedqError as error:
-                _log.warning("session %s cannot listen: %s", session.name, error)
-                continue
-            session.listening[name] = off
-
-    def _hear(self, session: Session, notice: Notice) -> None:
-        """Pass an event on. Called on the thread of the events."""
-        fields = msgspec.to_builtins(dict(notice.fields), enc_hook=str)
-        told = frames.Told(notice.name, notice.at, fields)
-        try:
-            self._loop.call_soon_threadsafe(self._tell, session, told)
-        except RuntimeError:
-            _log.debug("the server has closed before an event could be passed on")
-
-    def _tell(self, session: Session, told: frames.Told) -> None:
-        if session.waiting > UNSENT_COUNT:
-            session.untold += 1
-        else:
-            self.answer(session, told, 512)
 
 
 def _stored(n: int, known: numbered.Answer) -> frames.Stored_:

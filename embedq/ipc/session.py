@@ -9,6 +9,7 @@ Belongs to the thread of the server's loop, but for `is_alive`.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
@@ -17,6 +18,9 @@ from embedq.broker.awaiting import LoopWaiter
 from embedq.broker.leases import Lease
 from embedq.broker.numbered import Numbers
 from embedq.ipc.frames import Answer, Hello, WireEnding
+from embedq.ipc.marks import read_all
+
+_log = logging.getLogger("embedq.ipc")
 
 #: Bytes of answers that wait for a client that does not read; beyond, nothing is claimed for it.
 UNSENT_BYTES: Final = 8 << 20
@@ -54,6 +58,8 @@ class Session:
         self.leases: dict[int, Held] = {}
         #: Counters of leases that a request under way will end.
         self.settling: set[int] = set()
+        #: Counters of which the client said that their handlers run.
+        self.known_started: set[int] = set()
         self._free = list(range(places - 1, -1, -1))
         self.places = places
         self.tasks: dict[int, asyncio.Task[None]] = {}
@@ -74,6 +80,10 @@ class Session:
         self.pid = hello.pid
         self.marks = hello.marks
         self.boss = hello.boss
+
+    def __str__(self) -> str:
+        """Name it for people."""
+        return f"{self.name} (process {self.pid})"
 
     def is_alive(self) -> bool:
         """Whether leases are renewed for it. Called under the broker's lock, from any thread."""
@@ -113,6 +123,7 @@ class Session:
         """Leases have ended: their places are free."""
         for counter in counters:
             self.settling.discard(counter)
+            self.known_started.discard(counter)
             held = self.leases.pop(counter, None)
             if held is not None and held.mark >= 0:
                 self._free.append(held.mark)
@@ -130,6 +141,25 @@ class Session:
         ]
         self.dropped(gone)
         return gone
+
+    def started(self, epoch: int) -> list[int]:
+        """Return the counters of deliveries that handlers have started, by the client's marks.
+
+        Where nobody can tell, they count as started. `epoch`: of the host that gave them out.
+        """
+        if self.marks is None:
+            return list(self.leases)
+        try:
+            head, *words = read_all(self.marks)
+        except (OSError, ValueError) as error:
+            _log.warning("the marks %s cannot be read: %s", self.marks, error)
+            return list(self.leases)
+        noted = set(words) if head in {0, epoch} else set()
+        return [
+            counter
+            for counter, held in self.leases.items()
+            if counter in noted or held.mark < 0 or counter in self.known_started
+        ]
 
     # ------------------------------------------------------------------------- requests
 

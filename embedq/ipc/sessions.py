@@ -10,20 +10,19 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Final
 
 from embedq.broker import moves
 from embedq.broker.desk import Desk
-from embedq.broker.endings import RELEASED
 from embedq.broker.numbered import Numbers
 from embedq.errors import EmbedqError
 from embedq.ipc import frames, marks as marked
+from embedq.ipc.calls import WorkerDeath
+from embedq.ipc.ends import Ends
 from embedq.ipc.liveness import Connections, has_ended, peer_of, watch_process
 from embedq.ipc.session import Session
 from embedq.storage.ops import OpenSession
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine
 
 _log = logging.getLogger("embedq.ipc")
 
@@ -51,11 +50,13 @@ class Sessions:
         send: Send,
         flush: Callable[[Session], object],
         *,
+        folder: Path,
         grace_s: float = RECONNECT_GRACE_S,
     ) -> None:
         self._desk = desk
         self._send = send
         self._flush = flush
+        self.ends = Ends(desk, folder)
         self._grace_s = grace_s
         self._loop = asyncio.get_running_loop()
         self.connections: Connections[bytes] = Connections()
@@ -65,7 +66,6 @@ class Sessions:
         self.opening: dict[bytes, list[frames.Requests]] = {}
         self._watched: dict[Session, int] = {}
         self._timers: dict[Session, asyncio.TimerHandle] = {}
-        self._work: set[asyncio.Task[Any]] = set()
         self._looking = False
         self.refused = 0
 
@@ -73,8 +73,7 @@ class Sessions:
         """Forget all sessions; the desk gives back what they hold."""
         for session in list(self.by_token.values()):
             self._forget(session)
-        for task in self._work:
-            task.cancel()
+        self.ends.close()
 
     # --------------------------------------------------------------------------- begin
 
@@ -95,7 +94,7 @@ class Sessions:
             session = self.by_token.get(hello.session)
             if session is None:
                 self.opening[address] = []
-                self._do(self._open(address, fd, hello, version, then))
+                self.ends.do(self._open(address, fd, hello, version, then))
             else:
                 self._take_up(session, address, fd, hello, version)
 
@@ -158,10 +157,12 @@ class Sessions:
                 if held is not None and held.lease.seq == each.seq:
                     tokens.append((position, each.counter))
                     shown.add(each.counter)
+                    if each.started:
+                        session.known_started.add(each.counter)
         # What was handed over and never arrived, or was let go.
         missing = [c for c in session.leases if c not in shown and c not in session.settling]
         if missing:
-            self._do(self._give_back(session, missing))
+            self.ends.do(self.ends.give_back(session, missing))
         return frames.Welcome(
             version=version,
             epoch=desk.store.epoch,
@@ -196,11 +197,9 @@ class Sessions:
         watch = self._watched.get(session)
         if watch is not None:
             self._loop.remove_reader(watch)  # it stays readable
-        if session.address is None:
-            self._loop.call_later(_DRAIN_S, self._end, session)
-        else:
-            # A child of it may hold the connection open.
-            self._loop.call_later(_LINGER_S, self._end, session)
+        # A child of it may hold the connection open.
+        wait = _DRAIN_S if session.address is None else _LINGER_S
+        self._loop.call_later(wait, self._died, session)
 
     def _is_dead(self, session: Session) -> bool:
         watch = self._watched.get(session)
@@ -227,25 +226,36 @@ class Sessions:
         session.address = None
         session.discard()
         if self._is_dead(session):
-            self._end(session)
+            self._died(session)
         else:
-            self._timers[session] = self._loop.call_later(self._grace_s, self._end, session)
+            self._timers[session] = self._loop.call_later(self._grace_s, self._missed, session)
 
     def drop(self, session: Session, code: str, text: str) -> None:
         """A client that breaks the rules is not served any more."""
         if session.address is not None:
             self.refuse(session.address, code, text)
-        self._end(session)
+        if not session.ended:
+            self._forget(session)
+            self.ends.do(self.ends.drop(session, text))
 
-    def _end(self, session: Session) -> None:
-        """A session is over: what it holds ends now."""
-        if session.ended:
-            return
-        _log.info("session %s (process %s) is gone", session.name, session.pid)
-        counters = list(session.leases)
-        self._forget(session)
-        if counters:
-            self._do(self._give_back(session, counters))
+    def reported(self, death: WorkerDeath) -> None:
+        """Somebody who watched over the process of a session says how it ended."""
+        self.ends.reported(death)
+        session = self.by_token.get(death.session)
+        if session is not None:
+            self._loop.call_later(_LINGER_S, self._died, session)
+
+    def _died(self, session: Session) -> None:
+        """The process of a session has ended."""
+        if not session.ended:
+            self._forget(session)
+            self.ends.do(self.ends.bury(session))
+
+    def _missed(self, session: Session) -> None:
+        """A client has been away for too long."""
+        if not session.ended:
+            self._forget(session)
+            self.ends.do(self.ends.give_up(session, self._grace_s))
 
     def _forget(self, session: Session) -> None:
         if session.address is not None:
@@ -263,27 +273,8 @@ class Sessions:
         """A client leaves in order: everything goes back."""
         address = session.address
         self._forget(session)
-        await self._give_back(session, list(session.leases))
+        await self.ends.give_back(session, list(session.leases))
         session.address = address  # for the last answer
-
-    async def _give_back(self, session: Session, counters: list[int]) -> None:
-        held = [session.leases[counter] for counter in counters if counter in session.leases]
-        session.settling.update(counters)
-        try:
-            await self._desk.asettle([(each.lease, RELEASED) for each in held])
-        finally:
-            session.dropped(counters)
-
-    def _do(self, work: Coroutine[Any, Any, None]) -> None:
-        """Let something be done that no request waits for."""
-        task = self._loop.create_task(work)
-        self._work.add(task)
-        task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Task[Any]) -> None:
-        self._work.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            _log.error("a session could not be looked after", exc_info=task.exception())
 
     # ------------------------------------------------------------------------------ lost
 

@@ -136,7 +136,8 @@ def _(op: ops.Fail, state: State) -> None:
     if row is not None and row.attempt == op.attempt:
         queue = state.messages[op.seq].queue
         row = _closed(state, row, queue, op.ended, op.outcome)
-        state.put_row(row._replace(due=op.due, error=op.error))
+        crashes = row.crashes + (op.outcome == Outcome.CRASHED)
+        state.put_row(row._replace(due=op.due, error=op.error, crashes=crashes))
 
 
 @apply.register

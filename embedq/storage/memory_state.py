@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from embedq.lifecycle import FINAL
+from embedq.lifecycle import FINAL, Outcome
 from embedq.storage.rows import (
     DeadRow,
     DeliveryRow,
@@ -175,7 +175,8 @@ class State:
 
 def _touched(row: DeliveryRow) -> Touched:
     return Touched(
-        row.seq, row.attempt, row.crashes, row.epoch, row.counter, row.ended is None, row.due
+        *(row.seq, row.attempt, row.crashes, row.epoch, row.counter),
+        *(row.ended is None, row.due, row.outcome == Outcome.CRASHED),
     )
 
 

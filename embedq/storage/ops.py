@@ -135,7 +135,8 @@ class Ack(Op):
 class Fail(Op):
     """Close an open delivery without settling: the message may be tried again from `due` on.
 
-    Changes nothing if this attempt is not open.
+    With outcome CRASHED it has one more in its `crashes`. Changes nothing if this attempt is not
+    open.
     """
 
     group: int

@@ -34,6 +34,7 @@ SPAN = 200_000
 EVERYTHING = 1 << 62
 
 _FINAL = 10
+_CRASHED = 3
 
 Latest = dict[int, Touched]
 
@@ -47,7 +48,8 @@ def _latest(rows: Iterable[tuple[int, ...]]) -> tuple[Latest, set[int]]:
     for seq, attempt, crashes, epoch, counter, ended, outcome, due in rows:
         if (outcome or 0) >= _FINAL:
             settled.add(seq)
-        latest[seq] = Touched(seq, attempt, crashes, epoch, counter, ended is None, due)
+        crashed = outcome == _CRASHED
+        latest[seq] = Touched(seq, attempt, crashes, epoch, counter, ended is None, due, crashed)
     return latest, settled
 
 
@@ -134,9 +136,9 @@ def load_due(connection: sqlite3.Connection, request: LoadDue, queue: int, floor
                 None,
                 due,
                 most,
-                Touched(seq, attempt, crashes, epoch, counter, False, due),
+                Touched(seq, attempt, crashes, epoch, counter, False, due, outcome == _CRASHED),
             )
-            for seq, priority, due, most, key, attempt, crashes, epoch, counter in found
+            for seq, priority, due, most, key, attempt, crashes, epoch, counter, outcome in found
             if key is None and seq > floor
         ]
     else:

@@ -78,6 +78,7 @@ class Touched(NamedTuple):
     counter: int
     open: bool  # True: the delivery was never closed (a crash, or it is leased right now)
     due: int | None  # retry not before
+    crashed: bool = False  # closed because its worker died
 
 
 class Waiting(NamedTuple):

@@ -82,8 +82,8 @@ START_AGAIN = (
     "VALUES (?,?,?,?,?,?,?,?)"
 )
 FAIL = (
-    "UPDATE delivery SET ended=?,outcome=?,due=?,error=?,closed=? "
-    "WHERE seq=? AND grp=? AND attempt=? AND ended IS NULL"
+    "UPDATE delivery SET ended=?1,outcome=?2,due=?3,error=?4,closed=?5,crashes=crashes+(?2=3) "
+    "WHERE seq=?6 AND grp=?7 AND attempt=?8 AND ended IS NULL"
 )
 RELEASE = "DELETE FROM delivery WHERE seq=? AND grp=? AND attempt=? AND ended IS NULL"
 
@@ -223,8 +223,8 @@ LOAD_DELAYED = (
 )
 #: Uses delivery_due.
 LOAD_RETRIES = (
-    "SELECT d.seq,m.priority,d.due,m.max_attempts,m.okey,d.attempt,d.crashes,d.epoch,d.counter "
-    "FROM delivery d JOIN msg m ON m.seq=d.seq WHERE d.grp=? AND d.due IS NOT NULL "
+    "SELECT d.seq,m.priority,d.due,m.max_attempts,m.okey,d.attempt,d.crashes,d.epoch,d.counter,"
+    "d.outcome FROM delivery d JOIN msg m ON m.seq=d.seq WHERE d.grp=? AND d.due IS NOT NULL "
     "AND (d.due,d.seq)>(?,?) ORDER BY d.due,d.seq LIMIT ?"
 )
 #: Uses msg_key.

@@ -1,0 +1,250 @@
+"""Clients that die, stop or vanish: what they held comes back at once, and costs what it must."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from embedq import QueuePolicy
+from embedq.broker.host import open_engine
+from embedq.events import Notice
+from embedq.ipc import frames
+from embedq.ipc.calls import WORKER_DIED, WorkerDeath
+from embedq.ipc.marks import read_marks
+from embedq.ipc.place import folder_of
+from embedq.lifecycle import Outcome, Reason
+from embedq.message import ErrorInfo
+from tests.ipc.conftest import Served
+from tests.ipc.peer import done, eventually
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Holder:
+    """A process that holds deliveries."""
+
+    def __init__(self, served: Served, most: int, started: int, boss: bytes | None = None) -> None:
+        self.folder = folder_of(served.path)
+        arguments = [served.server.endpoint, str(self.folder), str(served.g), str(most)]
+        arguments += [str(started), *([] if boss is None else [boss.hex()])]
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.ipc.holder", *arguments],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        self.token = bytes.fromhex(self.process.stdout.readline().strip())
+        self.marks = self.folder / f"{self.token.hex()}.marks"
+        assert self.process.stdout.readline() == f"holding {most}\n"
+
+    def say(self, word: str) -> str:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(f"{word}\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline()
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+Hold = Callable[..., Holder]
+
+
+@pytest.fixture
+def hold(served: Served) -> Iterator[Hold]:
+    holders: list[Holder] = []
+
+    def start(most: int, started: int, boss: bytes | None = None) -> Holder:
+        holder = Holder(served, most, started, boss)
+        holders.append(holder)
+        return holder
+
+    yield start
+    for holder in holders:
+        holder.end()
+
+
+def put(served: Served, count: int) -> list[int]:
+    return list(served.desk.put_many(served.queue, [b"%d" % n for n in range(count)]))
+
+
+def test_marks_can_be_read_after_a_kill(served: Served, hold: Hold) -> None:
+    put(served, 3)
+    holder = hold(3, 2)
+    served.server.stop()  # so that nobody tidies up
+    holder.end()
+    counters = sorted(word for word in read_marks(holder.marks) if word)
+    assert counters == sorted(lease.counter for lease in served.group.leases.values())[:2]
+
+
+def test_a_killed_client_costs_an_attempt_of_what_it_had_started(
+    served: Served, hold: Hold
+) -> None:
+    told: list[Notice] = []
+    served.desk.events.on("worker_died", told.append)
+    seqs = put(served, 4)
+    holder = hold(4, 1)
+    peer = served.peer()
+    killed = time.monotonic()
+    holder.end()
+    leases = peer.exchange(group=served.g, most=4, wait_ms=5_000).leases
+    assert time.monotonic() - killed < 0.5
+    eventually(lambda: not served.server.stats.sessions > 1)
+    while len(leases) < 4:
+        leases += peer.exchange(group=served.g, most=4, wait_ms=5_000).leases
+    attempts = {lease.message.seq: (lease.attempt, lease.suspect) for lease in leases}
+    assert attempts == {
+        seqs[0]: (2, True),
+        **dict.fromkeys(seqs[1:], (1, False)),
+    }
+    rows = served.desk.store.deliveries(seqs[0])
+    assert [row.outcome for row in rows] == [Outcome.CRASHED, None]
+    assert [row.crashes for row in rows] == [1, 1]
+    assert rows[0].error is not None
+    assert ErrorInfo.decode(rows[0].error).type == "WorkerDied"
+    eventually(lambda: told)
+    assert dict(told[0].fields) | {"cause": ""} == {
+        "worker": "holder",
+        "pid": holder.process.pid,
+        "cause": "",
+        "rss": 0,
+        "started": 1,
+        "released": 3,
+    }
+    eventually(lambda: not holder.marks.exists())
+
+
+def test_what_the_boss_says_about_a_death_is_kept_with_the_attempt(
+    served: Served, hold: Hold
+) -> None:
+    (seq,) = put(served, 1)
+    boss = served.peer()
+    holder = hold(1, 1, boss.token)
+    holder.end()
+    frame = '  File "x.py", line 1\n'
+    death = WorkerDeath(holder.token, -11, 1 << 20, "Segmentation fault", frame)
+    args = msgspec.Raw(msgspec.msgpack.encode(death))
+    assert isinstance(boss.ask(lambda n: frames.Call(n, WORKER_DIED, args)), frames.Result)
+    (lease,) = boss.exchange(group=served.g, most=1, wait_ms=5_000).leases
+    assert (lease.attempt, lease.suspect) == (2, True)
+    error = served.desk.store.deliveries(seq)[0].error
+    assert error is not None
+    assert ErrorInfo.decode(error).type == "SIGSEGV"
+    assert "x.py" in ErrorInfo.decode(error).traceback
+
+
+def test_the_host_itself_may_be_the_boss(served: Served, hold: Hold) -> None:
+    (seq,) = put(served, 1)
+    holder = hold(1, 1, os.urandom(16))
+    holder.end()
+    served.server.report(WorkerDeath(holder.token, -9))
+    (lease,) = served.peer().exchange(group=served.g, most=1, wait_ms=5_000).leases
+    assert lease.attempt == 2
+    error = served.desk.store.deliveries(seq)[0].error
+    assert error is not None
+    assert ErrorInfo.decode(error).type == "SIGKILL"
+
+
+def test_a_boss_that_says_nothing_delays_little(served: Served, hold: Hold) -> None:
+    put(served, 1)
+    holder = hold(1, 1, os.urandom(16))
+    killed = time.monotonic()
+    holder.end()
+    (lease,) = served.peer().exchange(group=served.g, most=1, wait_ms=5_000).leases
+    assert lease.attempt == 2
+    assert time.monotonic() - killed < 2
+
+
+def test_a_message_that_kills_its_worker_again_and_again_is_dead(
+    served: Served, hold: Hold
+) -> None:
+    served.desk.queue("orders", QueuePolicy(max_attempts=9, max_crashes=2))
+    (seq,) = put(served, 1)
+    for _ in range(2):
+        hold(1, 1).end()
+    eventually(lambda: served.queue.dead == 1)
+    letter = served.desk.store.dead_letter(seq, served.g)
+    assert letter is not None
+    assert letter.reason == Reason.CRASHED
+    assert "2 attempts started, 2 crashes" in letter.detail
+    assert served.group.leases == {}
+
+
+def test_a_crash_of_a_worker_is_remembered_by_the_next_host(served: Served, hold: Hold) -> None:
+    put(served, 1)
+    hold(1, 1).end()
+    eventually(lambda: served.group.index.suspects)
+    served.server.stop()
+    served.desk.close()
+    with open_engine(served.path) as desk:
+        group = desk.group(desk.queue("orders"))
+        (lease,) = desk.claim(group)
+        assert (lease.attempt, lease.is_suspect) == (2, True)
+        assert lease.entry is not None
+        assert lease.entry.crashes == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only on Linux is a heartbeat this quick")
+def test_a_stopped_client_loses_what_it_holds_and_may_come_back(
+    served: Served, hold: Hold
+) -> None:
+    told: list[Notice] = []
+    served.desk.events.on("client_lost", told.append)
+    first, second = put(served, 2)
+    holder = hold(2, 1)
+    os.kill(holder.process.pid, signal.SIGSTOP)
+    peer = served.peer()
+    leases = peer.exchange(group=served.g, most=2, wait_ms=15_000).leases
+    while len(leases) < 2:
+        leases += peer.exchange(group=served.g, most=2, wait_ms=15_000).leases
+    assert {lease.message.seq: lease.attempt for lease in leases} == {first: 2, second: 1}
+    eventually(lambda: told)
+    os.kill(holder.process.pid, signal.SIGCONT)
+    assert peer.exchange(*[done(lease, served.g) for lease in leases]).stale == []
+
+
+def test_a_vanished_connection_has_a_second_to_come_back(served: Served) -> None:
+    put(served, 1)
+    peer = served.peer()
+    (lease,) = peer.exchange(group=served.g, most=1, keep=True).leases
+    gone = time.monotonic()
+    peer.close()  # the process lives: it is this one
+    other = served.peer()
+    (again,) = other.exchange(group=served.g, most=1, wait_ms=5_000).leases
+    assert 0.9 < time.monotonic() - gone < 3
+    assert (again.message.seq, again.attempt) == (lease.message.seq, 2)  # it had no marks
+
+
+def test_acks_that_were_sent_before_a_kill_count(served: Served, hold: Hold) -> None:
+    put(served, 3)
+    holder = hold(3, 3)
+    assert holder.say("answer") == "answered\n"
+    holder.end()
+    eventually(lambda: served.server.stats.sessions == 0)
+    assert served.group.acked == 3
+    assert served.queue.stored == 0
+
+
+def test_a_worker_that_is_not_watched_by_its_process_is_noticed_by_its_lock(
+    served: Served, hold: Hold, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("embedq.ipc.sessions.watch_process", lambda _: None)
+    put(served, 1)
+    holder = hold(1, 1)
+    killed = time.monotonic()
+    holder.end()
+    (lease,) = served.peer().exchange(group=served.g, most=1, wait_ms=5_000).leases
+    assert time.monotonic() - killed < 0.9
+    assert lease.attempt == 2
