@@ -15,14 +15,12 @@ from typing import Final, Generic, Self, TypeVar, cast
 
 import msgspec
 
+from embedq.broker.answers import delay_seconds, described, lease_seconds, rejected
 from embedq.broker.endings import DONE, RELEASED, Ending, Failed, Rejected
 from embedq.broker.leases import Lease
 from embedq.broker.port import DeskPort
-from embedq.clock import parse_duration
-from embedq.errors import DeliveryOutcome, InvalidOption, Reject, Retry, StaleLease, shown
+from embedq.errors import DeliveryOutcome, Reject, Retry, StaleLease
 from embedq.lifecycle import Reason
-from embedq.limits import LIMITS
-from embedq.message import ErrorInfo
 from embedq.payload import content_type, decode
 from embedq.policy import Duration, RetryPolicy
 
@@ -213,7 +211,7 @@ class Delivery(Generic[T]):
 
     def reject(self, reason: str = "", error: BaseException | str | None = None) -> None:
         """Make it a dead letter now, whatever attempts are left."""
-        self._settle(_rejected(reason, error))
+        self._settle(rejected(reason, error))
 
     def release(self) -> None:
         """Give the message back as if it had not been delivered; costs no attempt."""
@@ -221,7 +219,7 @@ class Delivery(Generic[T]):
 
     def extend(self, duration: Duration) -> None:
         """Let the lease end `duration` from now. Raises StaleLease."""
-        self._desk.extend(self.lease, _lease_seconds(duration))
+        self._desk.extend(self.lease, lease_seconds(duration))
 
     async def aack(self) -> None:
         """Do the same as `ack`, from a coroutine."""
@@ -235,7 +233,7 @@ class Delivery(Generic[T]):
 
     async def areject(self, reason: str = "", error: BaseException | str | None = None) -> None:
         """Do the same as `reject`, from a coroutine."""
-        await self._asettle(_rejected(reason, error))
+        await self._asettle(rejected(reason, error))
 
     async def arelease(self) -> None:
         """Do the same as `release`, from a coroutine."""
@@ -245,7 +243,7 @@ class Delivery(Generic[T]):
         """Do the same as `extend`, from a coroutine."""
         import asyncio  # noqa: PLC0415  # loaded already, by those who use coroutines
 
-        seconds = _lease_seconds(duration)
+        seconds = lease_seconds(duration)
         await asyncio.to_thread(self._desk.extend, self.lease, seconds)
 
     def _settle(self, ending: Ending) -> None:
@@ -273,10 +271,10 @@ class Delivery(Generic[T]):
         self.ending = ending
 
     def _failed(self, delay: Duration | None, error: BaseException | str | None) -> Ending:
-        told = _described(error)
+        told = described(error)
         policy = self.retry
         if delay is not None:
-            return Failed(told, _delay_seconds(delay))
+            return Failed(told, delay_seconds(delay))
         if policy is None:
             return Failed(told)
         if isinstance(error, Exception) and policy.gives_up(error):
@@ -296,7 +294,7 @@ class Delivery(Generic[T]):
             case Retry():
                 return self._failed(error.delay, error.__cause__ or error.__context__)
             case Reject():
-                return _rejected(error.reason, error.__cause__ or error.__context__)
+                return rejected(error.reason, error.__cause__ or error.__context__)
             case Exception():
                 return self._failed(None, error)
             case _:
@@ -350,47 +348,3 @@ class Delivery(Generic[T]):
     def __repr__(self) -> str:
         """Show what identifies it."""
         return f"<Delivery of {self.id} from {self.queue!r}, attempt {self.attempt}>"
-
-
-def _described(error: BaseException | str | None) -> ErrorInfo | None:
-    if error is None:
-        return None
-    if isinstance(error, str):
-        return ErrorInfo.capped("nack", error)
-    if not isinstance(error, BaseException):
-        raise InvalidOption(
-            f"error={shown(error)} is neither an exception nor a text",
-            hint="pass what was caught, or a sentence",
-            argument="error",
-        )
-    return ErrorInfo.from_exception(error)
-
-
-def _rejected(reason: str, error: BaseException | str | None) -> Rejected:
-    if not isinstance(reason, str):
-        raise InvalidOption(
-            f"reason={shown(reason)} is not a text",
-            hint="the exception goes into error=",
-            argument="reason",
-        )
-    return Rejected(Reason.REJECTED, reason, _described(error), "consumer")
-
-
-def _delay_seconds(delay: Duration) -> float:
-    seconds = parse_duration(delay, "delay")
-    if seconds > LIMITS.delay_max_s:
-        raise InvalidOption(
-            f"delay={seconds:g} seconds is more than {LIMITS.delay_max_s:g}", argument="delay"
-        )
-    return seconds
-
-
-def _lease_seconds(duration: Duration) -> float:
-    seconds = parse_duration(duration, "duration")
-    if not LIMITS.lease_min_s <= seconds <= LIMITS.lease_max_s:
-        raise InvalidOption(
-            f"a lease of {seconds:g} seconds is not between {LIMITS.lease_min_s:g} and "
-            f"{LIMITS.lease_max_s:g}",
-            argument="duration",
-        )
-    return seconds
