@@ -1,5 +1,7 @@
 """A history of calls is judged like a journal: what it tells of deliveries and their ends."""
 
+from typing import Any
+
 from tests.reliability.checker import Rules
 from tests.reliability.checker_end import check
 from tests.reliability.invariants_events import (
@@ -25,7 +27,7 @@ def claim(call: int, attempt: int, counter: int) -> list[Event]:
     return [Call(call, "claim", "q", "g", most=1), Answer(call, deliveries=(got,))]
 
 
-def broken(*events: Event) -> set[str]:
+def broken(*events: Any) -> set[str]:
     return {one.promise for one in check(lines_of(events), HELD, Rules())}
 
 
