@@ -8,7 +8,7 @@ import pytest
 
 from embedq import Broker, Delivery, Queue
 from embedq.app.group import Group
-from embedq.broker.deadletters import DeadLetters
+from embedq.app.letters import DeadLetters
 
 CLASSES: list[type] = [Broker, Queue, Group, DeadLetters, Delivery]
 

@@ -16,8 +16,8 @@ import pytest
 
 from embedq import Broker, EmbedqError, Queue, UsageError
 from embedq.app.group import Group
+from embedq.app.letters import DeadLetters
 from embedq.app.options import ConsumerOptions, PutOptions, QueueOptions
-from embedq.broker.deadletters import DeadLetters
 from embedq.broker.delivery import Delivery
 from embedq.clock import VirtualClock
 
