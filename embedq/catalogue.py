@@ -181,6 +181,11 @@ CATALOGUE: Final[Mapping[str, EventSpec]] = {
         "client of {path}, hosted by process {host} (epoch {epoch})",
         "a process has connected to the host; told in that process",
     ),
+    "not_hosted": _spec(
+        *(ERROR, "path detail"),
+        "{path} has no host, and this process cannot take over: {detail}",
+        "the host of a file is gone; the next attempt follows in a second",
+    ),
     "unclean_start": _spec(
         *(WARNING, "path epoch cause"),
         "{path} was not closed by its last host; what it had started counts as attempts ({cause})",

@@ -9,12 +9,14 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from embedq.app.settings import Settings
+from embedq.app.succession import Succession
 from embedq.broker.host import MEMORY, open_engine
-from embedq.clock import Clock
+from embedq.clock import Clock, SystemClock
 from embedq.errors import EmbedqError, StoreInUse
 from embedq.limits import Limits
 from embedq.workers.here import HERE, is_worker
@@ -76,7 +78,7 @@ def open_backing(settings: Settings, clock: Clock | None, limits: Limits) -> Bac
         return _of_worker(settings, limits)
     Path(settings.path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if settings.role == "client":
-        return Connected.to(settings.path, limits, PATIENCE_S)
+        return Connected.to(settings.path, limits, PATIENCE_S, None)
     pause = threading.Event()
     for attempt in range(round(PATIENCE_S / _PAUSE_S)):
         try:
@@ -84,7 +86,7 @@ def open_backing(settings: Settings, clock: Clock | None, limits: Limits) -> Bac
         except StoreInUse as error:
             if settings.role == "host":
                 raise
-            link = _link(settings.path, limits)
+            link = _link(settings, clock, limits)
             if link is not None:
                 return link
             in_use = error
@@ -92,7 +94,7 @@ def open_backing(settings: Settings, clock: Clock | None, limits: Limits) -> Bac
     raise in_use
 
 
-def _host(settings: Settings, clock: Clock | None, limits: Limits) -> Backing:
+def _host(settings: Settings, clock: Clock | None, limits: Limits) -> Hosted:
     from embedq.ipc.server import Server  # noqa: PLC0415  # it loads asyncio
     from embedq.ipc.verbs import served  # noqa: PLC0415
 
@@ -100,14 +102,14 @@ def _host(settings: Settings, clock: Clock | None, limits: Limits) -> Backing:
     return Hosted(desk, Server(desk, settings.path, verbs=served(desk.office)))
 
 
-def _link(path: str, limits: Limits) -> Backing | None:
-    """Connect to the host, if it can be seen."""
+def _link(settings: Settings, clock: Clock | None, limits: Limits) -> Backing | None:
+    """Connect to the host, if it can be seen; this process takes over when it is gone."""
     from embedq.ipc.place import find_host  # noqa: PLC0415  # only who connects needs it
 
-    if find_host(path) is None:
+    if find_host(settings.path) is None:
         return None
     try:
-        return Connected.to(path, limits, 1.0)
+        return Connected.to(settings.path, limits, 1.0, lambda: _host(settings, clock, limits))
     except EmbedqError as error:
         if error.retryable:
             return None
@@ -119,7 +121,7 @@ def _of_worker(settings: Settings, limits: Limits) -> Backing:
     desk = HERE.desk
     if desk is not None and os.path.realpath(settings.path) == os.path.realpath(desk.path):
         return Connected(desk, shared=True)
-    return Connected.to(settings.path, limits, PATIENCE_S)
+    return Connected.to(settings.path, limits, PATIENCE_S, None)
 
 
 class Hosted:
@@ -170,20 +172,45 @@ class Hosted:
 class Connected:
     """Another process is the host. `shared`: the connection belongs to this worker process."""
 
-    def __init__(self, desk: RemoteDesk, *, shared: bool = False) -> None:
+    def __init__(
+        self, desk: RemoteDesk, succession: Succession | None = None, *, shared: bool = False
+    ) -> None:
         self.desk = desk
         self.path = desk.path
         self.token = desk.token
+        self._succession = succession
         self._shared = shared
 
     @classmethod
-    def to(cls, path: str, limits: Limits, timeout: float) -> Connected:
-        """Connect. Raises NoHost, and why the host refused."""
+    def to(
+        cls,
+        path: str,
+        limits: Limits,
+        timeout: float,
+        open_host: Callable[[], Hosted] | None,
+    ) -> Connected:
+        """Connect. `open_host`: how this process takes over once the host is gone; None: never.
+
+        Raises NoHost, and why the host refused.
+        """
         from embedq.ipc.remote import RemoteDesk  # noqa: PLC0415  # it loads asyncio
 
-        desk = RemoteDesk(path, limits=limits)
-        desk.open(timeout)
-        return cls(desk)
+        if open_host is None:
+            desk = RemoteDesk(path, limits=limits)
+            desk.open(timeout)
+            return cls(desk)
+
+        def cannot(error: Exception) -> None:
+            desk.events.emit("not_hosted", path=path, detail=str(error))
+
+        succession = Succession(open_host, SystemClock().monotonic, cannot)
+        desk = RemoteDesk(path, limits=limits, on_missing=succession.missing)
+        try:
+            desk.open(timeout)
+        except BaseException:
+            succession.close()
+            raise
+        return cls(desk, succession)
 
     def report_death(self, death: WorkerDeath) -> None:
         """Tell the host how a worker of this process ended."""
@@ -193,6 +220,8 @@ class Connected:
         """Return at once: this process is connected."""
 
     def close(self) -> None:
-        """Leave."""
+        """Leave, then close what this process has become the host of."""
         if not self._shared:
             self.desk.close()
+        if self._succession is not None:
+            self._succession.close()

@@ -49,8 +49,8 @@ class Link:
     `find`: where the host is, None if there is none now. `hello`: what to say beside the session
     and the versions. `patience_s`: how long requests wait for a host before they fail with
     NoHost; None: for ever. `on_welcome(welcome)`, `on_told(answer)` (Told, Lost, Leaving),
-    `on_lost()` and `on_tick()` (about once a second) run on the thread of the link, and must not
-    wait.
+    `on_lost()`, `on_tick()` (about once a second) and `on_missing()` (again and again while there
+    is no host) run on the thread of the link, and must not wait.
     """
 
     def __init__(
@@ -65,6 +65,7 @@ class Link:
         on_told: Callable[[Answer], object] = lambda _: None,
         on_lost: Callable[[], object] = lambda: None,
         on_tick: Callable[[], object] = lambda: None,
+        on_missing: Callable[[], object] = lambda: None,
     ) -> None:
         self._find = find
         self._hello = hello
@@ -75,6 +76,7 @@ class Link:
         self._on_told = on_told
         self._on_lost = on_lost
         self._on_tick = on_tick
+        self._on_missing = on_missing
         self._lock = allocate_lock()
         self._ledger = Ledger()
         self._outbox: deque[Request] = deque()
@@ -176,7 +178,9 @@ class Link:
         try:
             while not self._ending:
                 host = self._find_one()
-                if host is not None:
+                if host is None:
+                    self._on_missing()
+                else:
                     with Line(host.endpoint, self._max_bytes, self._theirs) as line:
                         if self._greet(line):
                             self._serve(line)

@@ -42,6 +42,7 @@ class RemoteDesk(Traffic):
     `find`: where the host is (default: what the lock file of the database says). `session`: 16
     bytes that name this one. `boss`: the session of the process that watches over this one.
     `patience_s`: how long calls wait for a host before they fail with NoHost; None: for ever.
+    `on_missing` is called again and again while there is no host; it must not wait.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class RemoteDesk(Traffic):
         session: bytes | None = None,
         boss: bytes | None = None,
         patience_s: float | None = 5.0,
+        on_missing: Callable[[], object] = lambda: None,
         clock: Clock | None = None,
         limits: Limits = LIMITS,
     ) -> None:
@@ -79,6 +81,7 @@ class RemoteDesk(Traffic):
                 on_welcome=self._welcomed,
                 on_told=self._told,
                 on_tick=self._let_go,
+                on_missing=on_missing,
             )
         )
         self.events = RemoteEvents(self.clock, self._listen)

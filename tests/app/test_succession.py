@@ -1,0 +1,141 @@
+"""A process that is connected becomes the host when there is none, and only then."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from embedq import Broker, StoreFailed, StoreInUse
+from embedq.app.succession import Succession
+
+HOST = """
+import sys, threading
+from embedq import Broker
+broker = Broker(sys.argv[1])
+broker.queue("orders", int).put(0)
+broker.backing.wait_until_served()
+print("serving", flush=True)
+sys.stdin.read()
+broker.stop()
+"""
+
+
+class Opened:
+    """A host that counts how often it was closed."""
+
+    def __init__(self) -> None:
+        self.closed = 0
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def settled(succession: Succession) -> None:
+    thread = succession._thread
+    assert thread is not None
+    thread.join(10)
+
+
+@contextmanager
+def host_process(path: Path) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-c", HOST, str(path)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdin is not None
+    try:
+        assert process.stdout.readline() == "serving\n"
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        process.stdin.close()
+
+
+def test_one_that_is_quicker_is_no_failure() -> None:
+    def open_host() -> Opened:
+        raise StoreInUse("somebody was quicker")
+
+    told: list[Exception] = []
+    succession = Succession(open_host, lambda: 0.0, told.append)
+    succession.missing()
+    settled(succession)
+    succession.missing()  # it tries again at once: that one may be gone, too
+    settled(succession)
+    assert (told, succession.host) == ([], None)
+
+
+def test_what_keeps_it_from_taking_over_is_told_and_tried_again_in_a_second() -> None:
+    now = [0.0]
+    tries: list[float] = []
+
+    def open_host() -> Opened:
+        tries.append(now[0])
+        raise StoreFailed("no disk")
+
+    told: list[Exception] = []
+    succession = Succession(open_host, lambda: now[0], told.append)
+    for moment in (0.0, 0.5, 1.0):
+        now[0] = moment
+        succession.missing()
+        settled(succession)
+    assert tries == [0.0, 1.0]
+    assert [str(error).split("\n")[0] for error in told] == ["no disk", "no disk"]
+
+
+def test_a_host_that_opens_while_the_broker_closes_is_closed() -> None:
+    opening, go_on = threading.Event(), threading.Event()
+    opened = Opened()
+
+    def open_host() -> Opened:
+        opening.set()
+        go_on.wait(10)
+        return opened
+
+    succession = Succession(open_host, lambda: 0.0, lambda _: None)
+    succession.missing()
+    opening.wait(10)
+    closer = threading.Thread(target=succession.close)
+    closer.start()
+    go_on.set()
+    closer.join(10)
+    assert (opened.closed, closer.is_alive()) == (1, False)
+
+
+@pytest.mark.parametrize("how", ["killed", "stopped in order"])
+def test_a_client_takes_over_when_its_host_is_gone(tmp_path: Path, how: str) -> None:
+    path = tmp_path / "app.db"
+    with host_process(path) as host, Broker(path) as broker:
+        orders = broker.queue("orders", int)
+        orders.put(1)
+        assert broker.desk.host_pid == host.pid  # type: ignore[attr-defined]
+        if how == "killed":
+            host.kill()
+        else:
+            assert host.stdin is not None
+            host.stdin.close()
+        host.wait()
+        orders.put(2)
+        assert broker.desk.host_pid == os.getpid()  # type: ignore[attr-defined]
+        assert sorted(delivery.body for delivery in orders.get_many(10, 5)) == [0, 1, 2]
+    with Broker(path, role="host") as again:
+        assert again.queue("orders").stats().length == 3
+
+
+def test_one_that_must_not_be_the_host_waits_for_another(tmp_path: Path) -> None:
+    path = tmp_path / "app.db"
+    with host_process(path) as host, Broker(path, role="client") as broker:
+        orders = broker.queue("orders", int)
+        orders.put(1)
+        host.kill()
+        host.wait()
+        with host_process(path):
+            orders.put(2)
+            assert len(orders.peek()) == 4
