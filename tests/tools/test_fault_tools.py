@@ -40,6 +40,22 @@ def test_killloop_tells_what_was_lost_and_how_to_repeat_it():
     assert any("is lost: its put was confirmed [seed lossy-full-" in line for line in lines)
 
 
+def test_killloop_kills_hosts_with_consumers(tmp_path):
+    code, lines = run("killloop", "--mixed", "--seeds", "1", "--folder", str(tmp_path))
+    assert code == 0
+    assert lines[-1].startswith("8 deaths, ")
+
+
+def test_killloop_tells_which_promise_was_broken_and_keeps_the_journal(tmp_path):
+    arguments = ("--mixed", "--seeds", "1", "--mode", "full", "--planted", "changed")
+    kept = tmp_path / "kept"
+    code, lines = run("killloop", *arguments, "--seed", "other", "--keep", str(kept))
+    assert code == 1
+    assert any(line.startswith("P4: message ") for line in lines)
+    assert any(line.endswith("[seed other-full-0]") for line in lines)
+    assert (kept / "other-full-0.journal").read_bytes()
+
+
 @needs_strace
 def test_powerloss_finds_nothing_where_nothing_is_lost():
     code, lines = run("powerloss", "--images", "40", "--jobs", "1")
