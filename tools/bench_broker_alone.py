@@ -22,6 +22,7 @@ IDLE_MOST_PERCENT = 0.3
 #: What importing must not load: it would cost more than everything else together.
 HEAVY = frozenset({"zmq", "sqlite_utils", "asyncio", "socketserver", "http", "click", "watchdog"})
 IMPORT_TITLE = "`import embedq`, median of fresh processes"
+_ERROR_CHARS = 2_000
 _PLAIN = "pass"
 _IMPORT = """
 import sys, time
@@ -33,7 +34,10 @@ print(*sorted({name.partition(".")[0] for name in sys.modules}))
 
 
 def run_python(*arguments: str, timeout_s: float = 120) -> str:
-    """Run a fresh Python that finds this checkout; return what it prints."""
+    """Run a fresh Python that finds this checkout; return what it prints.
+
+    Raises RuntimeError with the end of its error output if it fails.
+    """
     places = (str(ROOT), os.environ.get("PYTHONPATH", ""))
     variables = dict(os.environ) | {"PYTHONPATH": os.pathsep.join(filter(None, places))}
     done = subprocess.run(
@@ -41,10 +45,12 @@ def run_python(*arguments: str, timeout_s: float = 120) -> str:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        check=True,
+        check=False,
         timeout=timeout_s,
         env=variables,
     )
+    if done.returncode:
+        raise RuntimeError(f"a fresh Python failed: {done.stderr[-_ERROR_CHARS:]}")
     return done.stdout
 
 

@@ -13,7 +13,9 @@ from typing import cast
 
 from bench_sides import BODY, LOT, MANY, Raw
 from embedq import Broker, Empty
+from embedq.broker.desk import Desk
 from embedq.broker.endings import DONE
+from embedq.broker.state import QueueState
 from embedq.storage.connection import Durability
 from embedq.storage.sqlite import SqliteStore
 
@@ -27,7 +29,9 @@ class Host:
     def __init__(self, folder: Path, durability: Durability = "full") -> None:
         self.broker = Broker(folder / "queue.db", durability=durability)
         self.queue = self.broker.queue("orders")
-        self.desk, self._state = self.broker.state_of("orders")
+        # This process is the host: what it gets is what it holds.
+        desk, state = self.broker.state_of("orders")
+        self.desk, self._state = cast("Desk", desk), cast("QueueState", state)
         self.group = self.desk.group(self._state)
         self.store = cast("SqliteStore", self.desk.store)
 
