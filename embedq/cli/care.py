@@ -48,7 +48,11 @@ def check(asked: Asked) -> int:
     """
     from embedq.storage.inspect import check as check_file  # noqa: PLC0415  # not for --help
 
-    report = check_file(os.path.realpath(access.path_of(asked)))
+    path = os.path.realpath(access.path_of(asked))
+    with _Steps(as_json=asked.json) as steps:
+        report = check_file(
+            path, progress=lambda what, done, total: steps(f"checking {what}: parts", done, total)
+        )
     if asked.json:
         output.document(
             {
@@ -163,12 +167,12 @@ class _Steps:
     def __exit__(self, *_: object) -> None:
         self._bar.__exit__()
 
-    def __call__(self, doing: str, rows: int) -> None:
+    def __call__(self, doing: str, done: int, total: int = 0) -> None:
         if doing != self._doing:
             self._bar.__exit__()
             self._doing = doing
             self._bar = output.Progress(doing, as_json=self._as_json)
-        self._bar(rows, 0)
+        self._bar(done, total)
 
 
 def _losses(lost: Sequence[Lost]) -> list[str]:

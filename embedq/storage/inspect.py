@@ -37,6 +37,10 @@ _BURIED: Final = "a host that reads the message makes it a dead letter; nothing 
 _BUG: Final = "keep a copy of the file and report it; salvaging drops such rows"
 
 
+#: Called with (what is checked now, parts that are done, parts in all).
+Progress = Callable[[str, int, int], object]
+
+
 class Severity(StrEnum):
     """How bad a finding is."""
 
@@ -69,10 +73,13 @@ class CheckReport:
         return all(finding.severity is not Severity.DAMAGE for finding in self.findings)
 
 
-def check(file: str | os.PathLike[str] | sqlite3.Connection) -> CheckReport:
+def check(
+    file: str | os.PathLike[str] | sqlite3.Connection, *, progress: Progress | None = None
+) -> CheckReport:
     """Check a file, or the database of an open (read-only) connection, from end to end.
 
     Takes about a second for each 100 MB. A path is opened for reading, with its -wal file.
+    `progress` gets (what is checked now, parts that are done, parts in all).
 
     Raises:
         InvalidOption: there is no such file.
@@ -80,7 +87,7 @@ def check(file: str | os.PathLike[str] | sqlite3.Connection) -> CheckReport:
         SchemaTooNew: a later embedq wrote it.
     """
     if isinstance(file, sqlite3.Connection):
-        return _Check(file, _path_of(file)).run()
+        return _Check(file, _path_of(file)).run(progress)
     path = Path(file).absolute()
     if not path.is_file():
         raise InvalidOption(f"there is no file {path} to check", argument="path")
@@ -89,7 +96,7 @@ def check(file: str | os.PathLike[str] | sqlite3.Connection) -> CheckReport:
     with closing(_open_beside_log(path) if live else open_still(path)) as connection:
         found = _Check(connection, str(path))
         found.report.findings += _check_log(log) if live else []
-        return found.run()
+        return found.run(progress)
 
 
 def _open_beside_log(path: Path) -> sqlite3.Connection:
@@ -204,6 +211,10 @@ _NUMBERS: Final = (
 )
 
 
+def _name(part: Callable[[], bool | None]) -> str:
+    return part.__name__.removeprefix("_check_")
+
+
 class _Check:
     """One check of one open database."""
 
@@ -212,13 +223,13 @@ class _Check:
         self._connection = connection
         self._meta: dict[str, object] = {}
 
-    def run(self) -> CheckReport:
+    def run(self, progress: Progress | None = None) -> CheckReport:
         before = self._connection.text_factory
         # What is no UTF-8 is shown as far as it can be, instead of ending the check.
         self._connection.text_factory = lambda data: data.decode(errors="replace")
         try:
             if self._part(self._check_identity):
-                for part in (
+                parts = (
                     self._check_structure,
                     self._check_schema,
                     self._check_meta,
@@ -227,7 +238,10 @@ class _Check:
                     self._check_settings,
                     self._check_bodies,
                     self._check_counts,
-                ):
+                )
+                for done, part in enumerate(parts):
+                    if progress is not None:
+                        progress(_name(part), done, len(parts))
                     self._part(part)
         finally:
             self._connection.text_factory = before
@@ -240,8 +254,8 @@ class _Check:
             return part() is not False
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             # The second: SQLite quotes a damaged name, and Python cannot make a text of it.
-            name = part.__name__.removeprefix("_check_")
-            self._find(Severity.DAMAGE, f"the check of {name} came to an end: {error}", _SALVAGE)
+            text = f"the check of {_name(part)} came to an end: {error}"
+            self._find(Severity.DAMAGE, text, _SALVAGE)
             return False
 
     def _find(self, severity: Severity, what: str, hint: str = "") -> None:

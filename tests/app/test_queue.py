@@ -262,3 +262,27 @@ def test_many_coroutines_share_commits(tmp_path) -> None:
     assert queue.stats().stored == 257
     assert broker.stats().commits - before <= 64
     broker.stop()
+
+
+def test_a_queue_that_rejects_is_full_at_once(broker: Broker) -> None:
+    queue = broker.queue("small", max_length=2, when_full="reject")
+    queue.put_many(["x", "y"])
+    for put in (queue.put, lambda body: queue.put(body, timeout=SOON)):
+        with pytest.raises(QueueFull, match="'small' holds 2 messages, max_length=2"):
+            put("z")
+    queue.get(0).ack()
+    queue.put("z")
+
+
+def test_messages_of_a_key_follow_each_other_and_an_expired_one_dies(
+    orders: Queue[Order], clock: VirtualClock
+) -> None:
+    orders.put_many([Order(n) for n in range(3)], ordering_key="customer")
+    orders.put(Order(9), ttl="5s")
+    (first, other) = orders.get_many(9)
+    assert (first.body.number, other.body.number) == (0, 9)
+    other.release()
+    first.ack()
+    clock.advance(6)
+    assert [delivery.body.number for delivery in orders.get_many(9)] == [1]
+    assert [letter.reason for letter in orders.dead.list()] == ["expired"]

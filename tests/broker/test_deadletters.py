@@ -200,3 +200,13 @@ def test_wrong_filters_are_named(desk: Desk, dead: DeadLetters) -> None:
         dead.purge(since="yesterday")
     with pytest.raises(UnknownMessage):
         dead.show("nonsense")
+
+
+def test_a_letter_stays_until_somebody_removes_it(
+    desk: Desk, group: GroupState, dead: DeadLetters, clock: VirtualClock
+) -> None:
+    ids = [kill(desk, group, b"x"), kill(desk, group, b"y", reason=Reason.EXPIRED)]
+    for _ in range(20):
+        clock.advance(365 * 24 * 3600.0)
+        desk.upkeep.round()
+    assert [letter.id for letter in dead.list()] == ids

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from embedq.broker.host import open_engine
-from embedq.cli import place
+from embedq.cli import output, place
 from embedq.errors import NetworkFilesystem
 from embedq.limits import LIMITS
 from embedq.policy import QueuePolicy
@@ -44,6 +44,23 @@ def test_a_sound_file_is_exit_code_zero(filled):
     told = filled.json("check")
     assert (told["sound"], told["messages"]) == (True, 300)
     assert "is sound" in filled.ok("check")
+
+
+def test_a_check_says_what_it_is_at(filled, monkeypatch):
+    told = []
+
+    class Bar(output.Progress):
+        def __init__(self, label, **more):
+            super().__init__(label, **more)
+            self.label = label
+
+        def __call__(self, done, total):
+            told.append((self.label, done, total))
+
+    monkeypatch.setattr(output, "Progress", Bar)
+    filled.ok("check")
+    assert told[0] == ("checking structure: parts", 0, 8)
+    assert told[-1] == ("checking counts: parts", 7, 8)
 
 
 @pytest.mark.parametrize("damage", [destroy, flip])
