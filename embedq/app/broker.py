@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 from embedq.app import settings as setting
 from embedq.app.hearing import Hearing
 from embedq.app.hosting import Backing, open_backing
-from embedq.app.opening import close_at_exit, need_not_close
+from embedq.app.opening import Origin, close_at_exit, need_not_close
 from embedq.app.options import QueueOptions, policy_changes
 from embedq.app.queue import Queue
 from embedq.broker.redaction import Redact
 from embedq.broker.stats import BrokerStats
 from embedq.broker.twins import twin
 from embedq.clock import Clock, parse_duration
-from embedq.errors import ForkedBroker, NotRunning, UsageError
+from embedq.errors import NotRunning, UsageError
 from embedq.events import Listener
 from embedq.limits import LIMITS, Limits
 from embedq.names import check_queue_name
@@ -79,7 +79,7 @@ class Broker:
         self._runner: ConsumerRunner | None = None
         self._signals: Signals | None = None
         self._stopped = False
-        self._pid = os.getpid()
+        self._origin = Origin(repr(self))
 
     # -------------------------------------------------------------------------- declaring
 
@@ -211,18 +211,9 @@ class Broker:
 
         return await asyncio.to_thread(self.state_of, name)
 
-    @property
-    def _is_foreign(self) -> bool:
-        """Whether this process is a forked child of the one that made the broker."""
-        return os.getpid() != self._pid
-
-    def _check_process(self) -> None:
-        if self._is_foreign:
-            raise ForkedBroker(f"{self!r} belongs to the parent process")
-
     def _open(self, *, again: bool = False) -> Backing:
         with self._lock:
-            self._check_process()
+            self._origin.check()
             if self._backing is not None:
                 return self._backing
             if self._stopped and not again:
@@ -256,7 +247,7 @@ class Broker:
 
     def close_at_exit(self) -> None:
         """Close a file that was opened by its first use and never closed."""
-        if not self._is_foreign:
+        if not self._origin.is_foreign:
             self._close()
 
     # ---------------------------------------------------------------------------- running
@@ -271,7 +262,7 @@ class Broker:
     def _start(self, loop: asyncio.AbstractEventLoop | None) -> ConsumerRunner:
         from embedq.workers.crews import ConsumerRunner  # noqa: PLC0415  # loads asyncio
 
-        self._check_process()
+        self._origin.check()
         with self._lock:
             if self._runner is not None:
                 raise UsageError(f"{self!r} runs already", hint="start it once, in one place")
@@ -295,7 +286,7 @@ class Broker:
 
         Raises UsageError in a handler and on the loop of the handlers, which it would wait for.
         """
-        self._check_process()
+        self._origin.check()
         signals = self._signals
         if signals is not None:
             signals.stop()
@@ -338,7 +329,7 @@ class Broker:
 
     def __exit__(self, *_: object) -> None:
         """Drain and close. In a child made by fork the broker is the parent's, and left alone."""
-        if not self._is_foreign:
+        if not self._origin.is_foreign:
             self.stop()
 
     async def __aenter__(self) -> Self:
@@ -359,7 +350,7 @@ class Broker:
         import asyncio  # noqa: PLC0415  # loaded already, by those who use coroutines
 
         runner = self._runner
-        if self._is_foreign:
+        if self._origin.is_foreign:
             return
         try:
             if runner is not None:

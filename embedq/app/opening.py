@@ -1,14 +1,35 @@
-"""The brokers that are open: closed when the program ends, should nobody do it before.
+"""Where a broker was made, and which ones are open: they are closed when the program ends.
 
-Knows: which ones there are.
+Knows: processes and forked children, which brokers there are.
 Does not know: consumers, when a broker is opened or closed.
 """
 
 from __future__ import annotations
 
 import atexit
+import os
 import weakref
 from typing import Protocol
+
+from embedq.errors import ForkedBroker
+
+
+class Origin:
+    """The process in which a broker was made: it is nobody else's."""
+
+    def __init__(self, broker: str) -> None:
+        self._broker = broker
+        self._pid = os.getpid()
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether this is another process: a child made by fork."""
+        return os.getpid() != self._pid
+
+    def check(self) -> None:
+        """Raise ForkedBroker in another process."""
+        if self.is_foreign:
+            raise ForkedBroker(f"{self._broker} belongs to the parent process")
 
 
 class Open(Protocol):
