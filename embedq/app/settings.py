@@ -138,7 +138,7 @@ def resolve(
     environment = os.environ if environment is None else environment
     values: dict[str, object] = {}
     sources: dict[str, str] = {}
-    project, table = _project(Path.cwd() if folder is None else folder)
+    project, table = _project(_here() if folder is None else folder)
     for name, check_value in _CHECKS.items():
         variable = PREFIX + name.upper()
         if arguments.get(name) is not None:
@@ -169,13 +169,20 @@ def resolve(
     )
 
 
+def _here() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError:  # somebody removed the folder: no project is there either
+        return Path("/")
+
+
 def _project(folder: Path) -> tuple[Path | None, Mapping[str, object]]:
     """Find the nearest pyproject.toml and its table."""
     for parent in (folder, *folder.parents):
         path = parent / "pyproject.toml"
         try:
             text = path.read_bytes()
-        except (FileNotFoundError, NotADirectoryError, PermissionError):
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError):
             continue
         try:
             table = tomllib.loads(text.decode()).get("tool", {}).get("embedq", {})

@@ -7,6 +7,7 @@ Does not know: files, disks, processes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from shlex import quote
 from typing import Final
 
 from embedq.cli.showing import age, counted, iso
@@ -66,13 +67,13 @@ def _queue(queue: QueueCount) -> Iterator[Finding]:
         yield Finding(
             Severity.WARNING if many else Severity.NOTE,
             f"queue {queue.name!r} has {counted(queue.dead, 'dead letter')}",
-            f"embedq dead list {queue.name}; then redrive or purge them",
+            f"embedq dead list {quote(queue.name)}; then redrive or purge them",
         )
     if queue.paused:
         yield Finding(
             Severity.NOTE,
             f"queue {queue.name!r} is paused: {counted(queue.length, 'message')} wait",
-            f"embedq resume {queue.name}",
+            f"embedq resume {quote(queue.name)}",
         )
     bound = queue.policy.max_length
     if bound is not None and queue.length >= bound * _NEARLY_FULL:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
+from shlex import quote
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
@@ -93,7 +94,7 @@ def get(
         paused = find_queue(access.look(asked), queue).paused
         raise Empty(
             f"queue {queue!r} has no message ready for group {group!r}",
-            hint=f"it is paused: `embedq resume {queue}`"
+            hint=f"it is paused: `embedq resume {quote(queue)}`"
             if paused
             else "`embedq stats` shows what waits; --timeout waits for messages",
         )

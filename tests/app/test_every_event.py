@@ -44,7 +44,9 @@ class Scene:
 
     @property
     def desk(self) -> Desk:
-        return self.broker.desk
+        desk = self.broker.desk
+        assert isinstance(desk, Desk)
+        return desk
 
     def put_and_get(self, **options: Any) -> Delivery[Any]:
         self.orders.put("x", **options)

@@ -60,6 +60,18 @@ def test_patterns_come_from_everywhere(folder: Path, tmp_path: Path) -> None:
     assert resolve(given, {"EMBEDQ_REDACT": "x"}, folder).redact is str.upper
 
 
+def test_where_no_project_can_be_there_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pyproject.toml").mkdir()
+    assert resolve({"path": "x"}, {}, tmp_path).sources["grace"] == "default"
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert resolve({"path": "x"}, {}).sources["grace"] == "default"
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [

@@ -79,6 +79,13 @@ def test_an_empty_answer_of_a_paused_queue_says_that_it_is_paused(embedq):
     assert "embedq resume q" in error["hint"]
 
 
+def test_commands_in_hints_can_be_copied_whatever_the_name(embedq):
+    embedq.ok("put", "my queue; $x", "y")
+    embedq.ok("pause", "my queue; $x")
+    assert "embedq resume 'my queue; $x'" in embedq.ok("doctor")
+    assert "embedq resume 'my queue; $x'" in embedq("get", "my queue; $x").stderr
+
+
 # ------------------------------------------------------------------------------- places
 
 

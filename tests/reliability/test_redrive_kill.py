@@ -11,6 +11,7 @@ import pytest
 
 from embedq import Broker
 from embedq.broker.deadletters import CHUNK, RedriveChunk
+from embedq.broker.desk import Desk
 from embedq.broker.host import open_engine
 from embedq.storage.ops import Op, PutRows
 from tests.conformance.scenario import row
@@ -63,6 +64,7 @@ def test_a_killed_redrive_of_100_000_letters_goes_on_and_none_is_lost_or_doubled
     left = orders.stats().dead
     assert 0 < COUNT - left < FITTING
     assert len(orders.dead.redrive(reason="rejected")) == FITTING - (COUNT - left)
+    assert isinstance(broker.desk, Desk)
     assert redriving.problems(broker.desk, COUNT) == []
     assert (orders.stats().dead, orders.stats().stored) == (COUNT - FITTING, FITTING)
     broker.stop()
