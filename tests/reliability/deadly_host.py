@@ -22,6 +22,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from embedq import Batch, Broker, Delivery, Queue, RetryPolicy
+from embedq.broker.desk import Desk
 from tests.reliability.mixed_host import uncount
 
 #: How a process can end without a word, and the exit code that its parent sees.
@@ -121,6 +122,7 @@ class Deadly:
         self.consume()
         with self.broker:
             desk = self.broker.desk
+            assert isinstance(desk, Desk)  # this process is the host
             desk.upkeep.count()
             while any(group.waiting or group.leases for group in desk.groups()):
                 if self._kind == "pull":

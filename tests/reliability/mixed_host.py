@@ -105,6 +105,12 @@ class MixedHost:
             *(count(job.first), count(job.first), self._confirmed, job.planted),
         )
 
+    @property
+    def _desk(self) -> Desk:
+        desk = self.broker.desk
+        assert isinstance(desk, Desk)  # this process is the host
+        return desk
+
     def _dead(self, notice: object) -> None:
         fields = notice.fields  # type: ignore[attr-defined]
         self.journal.note(
@@ -144,7 +150,7 @@ class MixedHost:
 
     def _open(self) -> int:
         """Open the file, and make the groups that everything put from now on is for."""
-        desk = self.broker.desk
+        desk = self._desk
         for name, groups in (("plain", ("work", "audit")), ("kept", ("left", "right"))):
             for group in groups:
                 self.queues[name].group(group, start="beginning")
@@ -163,7 +169,7 @@ class MixedHost:
         for queue in self.queues.values():
             queue.resume()
         puller = Puller(self.world, f"{self._job.seed}/puller", longest_s=0.0)
-        desk = self.broker.desk
+        desk = self._desk
         desk.upkeep.count()  # else it would be known only in a second what waits
         until = desk.monotonic() + (PLANTED_S if self._job.planted else PATIENCE_S)
         while desk.monotonic() < until:

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.reliability
 
 NEIGHBOURS = [f"n{number}" for number in range(8)]
 #: A host that has been started so often will never end by itself.
-_PATIENCE = 12
+_PATIENCE = 8
 
 
 class World:
