@@ -17,8 +17,9 @@ from embedq.app.settings import Settings
 from embedq.app.succession import Succession
 from embedq.broker.host import MEMORY, open_engine
 from embedq.clock import Clock, SystemClock
-from embedq.errors import EmbedqError, StoreInUse
+from embedq.errors import EmbedqError, InvalidOption, StoreInUse
 from embedq.limits import Limits
+from embedq.storage.placement import os_failure
 from embedq.workers.here import HERE, is_worker
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def open_backing(settings: Settings, clock: Clock | None, limits: Limits) -> Bac
         return Hosted(open_engine(MEMORY, clock=clock, limits=limits), None)
     if is_worker():
         return _of_worker(settings, limits)
-    Path(settings.path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _make_folder(Path(settings.path))
     if settings.role == "client":
         return Connected.to(settings.path, limits, PATIENCE_S, None)
     pause = threading.Event()
@@ -114,6 +115,20 @@ def _link(settings: Settings, clock: Clock | None, limits: Limits) -> Backing | 
         if error.retryable:
             return None
         raise
+
+
+def _make_folder(path: Path) -> None:
+    folder = path.parent
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise InvalidOption(
+            f"database path {str(path)!r}: {folder} is not a folder, nor can it become one",
+            hint="correct the path",
+            argument="path",
+        ) from error
+    except OSError as error:
+        raise os_failure(path, "make its folder", error) from error
 
 
 def _of_worker(settings: Settings, limits: Limits) -> Backing:
