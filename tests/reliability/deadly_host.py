@@ -23,7 +23,6 @@ from collections.abc import Callable, Sequence
 
 from embedq import Batch, Broker, Delivery, Queue, RetryPolicy
 from embedq.broker.desk import Desk
-from tests.reliability.mixed_host import uncount
 
 #: How a process can end without a word, and the exit code that its parent sees.
 HOWS: dict[str, tuple[Callable[[], object], int]] = {
@@ -135,6 +134,8 @@ def main(arguments: Sequence[str]) -> None:
     path, log, kind, how, *more = arguments
     logging.getLogger("embedq").setLevel(logging.CRITICAL)
     if "uncounted" in more:
+        from tests.reliability.mixed_host import uncount
+
         uncount(path)
     Deadly(path, log, kind, how).run()
 
