@@ -270,9 +270,12 @@ class Queue(Generic[T]):
         return await asyncio.to_thread(desk.group, state, name)
 
     def _empty(self, group: str, timeout: Duration | None) -> Empty:
+        found = self.broker.opened(self.name)
+        paused = found is not None and found[1].paused
         return Empty(
             f"queue {self.name!r}, group {group!r}: no message became ready within "
             f"{wait_s(timeout):g} s",
+            hint="the queue is paused: call queue.resume()" if paused else None,
             queue=self.name,
             group=group,
         )

@@ -173,6 +173,8 @@ def test_looking_and_operating(orders: Queue[Order]) -> None:
     orders.pause()
     assert orders.paused
     assert orders.get_many(9) == []
+    with pytest.raises(Empty, match=r"paused: call queue\.resume"):
+        orders.get(0)
     orders.resume()
     assert len(orders.get_many(9)) == 3
     assert orders.purge() == 3
