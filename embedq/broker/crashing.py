@@ -83,7 +83,7 @@ def _crashes(lease: Lease) -> int:
 
 
 async def acrashed(desk: Desk, leases: Sequence[Lease], cause: ErrorInfo) -> None:
-    """Close deliveries whose worker died with `cause`. Those that no longer count stay as they are.
+    """Close deliveries whose worker died with `cause`, as far as they still count.
 
     Raises what the store raises; then nothing of the group in question was changed.
     """

@@ -43,8 +43,8 @@ _UNWRITTEN: Final = {
 
 #: Of a worker whose end nobody waited for.
 _UNSEEN: Final = (
-    "ended, and nobody has seen how: a crash, SIGKILL (for example by the out-of-memory killer) or "
-    "os._exit"
+    "ended, and nobody has seen how: it may have been a crash, SIGKILL (for example by the "
+    "out-of-memory killer) or os._exit"
 )
 
 
@@ -67,6 +67,11 @@ def describe(death: Death, who: str = "host") -> ErrorInfo:
     if death.stopped:
         text = f"{name} stopped serving ({death.stopped}) before this message was settled"
         return ErrorInfo.capped("Stopped", text)
+    return _unknown(death, who, name)
+
+
+def _unknown(death: Death, who: str, name: str) -> ErrorInfo:
+    """Say what follows from the little that is known."""
     if death.same_boot is False:
         return ErrorInfo.capped("MachineRestarted", f"the machine restarted while {name} ran")
     kind = f"{who.capitalize()}Died"

@@ -13,7 +13,9 @@ from zlib import crc32
 from embedq.broker import bounds, moves
 from embedq.broker.intake import check_batch
 from embedq.broker.state import QueueState
-from embedq.storage.ops import Op, PutPlain
+from embedq.storage import answered
+from embedq.storage.answered import Answer
+from embedq.storage.ops import Op, PutPlain, PutRows, Remember
 from embedq.storage.rows import Row
 from embedq.storage.writer import Task
 
@@ -21,22 +23,36 @@ if TYPE_CHECKING:
     from embedq.broker.awaiting import LoopWaiter
     from embedq.broker.desk import Desk
 
-#: Plain messages: the seq of the first one, how many. Rows: their seqs, positions of known ones.
-Answer = tuple[int, int] | tuple[list[int], list[int]]
-
-
 class Numbers:
     """The answered puts of one session whose answers may not have arrived.
 
     Changed under the writer's lock only, but for `see`.
     """
 
-    __slots__ = ("known", "seen", "session")
+    __slots__ = ("known", "seen", "session", "taken_plain", "taken_rows")
 
     def __init__(self, session: int, known: dict[int, Answer] | None = None) -> None:
         self.session = session
         self.known: dict[int, Answer] = known or {}
         self.seen = 0
+        # Those of the commit under way: each task of it must keep the others' answers, too.
+        self.taken_plain: dict[int, tuple[int, PutPlain, int, int]] = {}
+        self.taken_rows: dict[int, tuple[int, PutRows]] = {}
+
+    def remembering(self) -> Remember:
+        """Return the operation that keeps everything which may be asked for again."""
+        seen = self.seen
+        return Remember(
+            self.session,
+            {n: answer for n, answer in self.known.items() if n > seen},
+            list(self.taken_plain.values()),
+            list(self.taken_rows.values()),
+        )
+
+    def forget(self, n: int) -> None:
+        """Put `n` of the commit under way is over, one way or the other."""
+        self.taken_plain.pop(n, None)
+        self.taken_rows.pop(n, None)
 
     def see(self, n: int) -> None:
         """All answers up to number `n` have arrived: nobody will ask for them again."""
@@ -66,13 +82,14 @@ class _Part:
 class NumberedPuts(Task):
     """Plain puts of many sessions."""
 
-    __slots__ = ("_added", "_desk", "_parts", "count")
+    __slots__ = ("_added", "_desk", "_numbers", "_parts", "count")
 
     def __init__(self, desk: Desk) -> None:
         super().__init__()
         self._desk = desk
         self._parts: dict[tuple[QueueState, int], _Part] = {}
         self._added: list[tuple[_Part, int, int]] = []
+        self._numbers: dict[Numbers, None] = {}
         self.count = 0
 
     def add(
@@ -85,6 +102,7 @@ class NumberedPuts(Task):
             part = self._parts[queue, kind] = _Part(queue, kind)
         part.puts.append((numbers, n, part.count, len(bodies)))
         self._added.append((part, part.count, len(bodies)))
+        self._numbers[numbers] = None
         for body in bodies:
             part.items.append(crc32(body))
             part.items.append(body)
@@ -100,7 +118,9 @@ class NumberedPuts(Task):
             if part.count:
                 part.op = PutPlain(part.queue.id, now, part.kind, part.items, part.count)
                 ops.append(part.op)
-        return ops
+                for numbers, n, at, count in part.puts:
+                    numbers.taken_plain[n] = (n, part.op, at, count)
+        return [*ops, *[numbers.remembering() for numbers in self._numbers]]
 
     def apply(self) -> None:
         """Count the messages, and keep the answers."""
@@ -108,8 +128,15 @@ class NumberedPuts(Task):
             if part.count:
                 part.queue.put_applied(part.op)
             for numbers, n, at, count in part.puts:
+                numbers.forget(n)
                 if n > numbers.seen:
                     numbers.known[n] = (part.op.first + at, count) if count else (0, 0)
+
+    def undo(self) -> None:
+        """Nothing was stored."""
+        for part in self._parts.values():
+            for numbers, n, _, _ in part.puts:
+                numbers.forget(n)
 
     def firsts(self) -> list[int]:
         """Return the seq of the first message of each put, in the order of `add`."""
@@ -128,24 +155,28 @@ class NumberedRows(Task):
         self._n = n
 
     def prepare(self) -> Sequence[Op]:
-        """Return the put."""
-        return self.put.prepare()
+        """Return the put, and the note of its answer."""
+        ops = self.put.prepare()
+        if not ops:
+            return ops
+        self._numbers.taken_rows[self._n] = (self._n, self.put.op)
+        return [*ops, self._numbers.remembering()]
 
     def apply(self) -> None:
         """Keep the answer, if anything was stored."""
+        self._numbers.forget(self._n)
         self.put.apply()
         if not getattr(self.put, "full", False) and self._n > self._numbers.seen:
             self._numbers.known[self._n] = self.answer()
 
     def undo(self) -> None:
         """Nothing was stored."""
+        self._numbers.forget(self._n)
         self.put.undo()
 
     def answer(self) -> tuple[list[int], list[int]]:
         """Return the seqs, and the positions of those whose dedup key was known."""
-        op = self.put.op
-        stored = set(op.stored)
-        return list(op.seqs), [at for at in range(len(op.seqs)) if at not in stored]
+        return answered.of_rows(self.put.op)
 
 
 class AloneNumberedRows(NumberedRows):

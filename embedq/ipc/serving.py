@@ -24,6 +24,7 @@ from embedq.ipc.checks import check_put, check_row
 from embedq.ipc.endings import from_wire
 from embedq.ipc.failures import failed
 from embedq.ipc.session import Session
+from embedq.storage.answered import Answer
 
 _log = logging.getLogger("embedq.ipc")
 
@@ -358,13 +359,13 @@ class Serving:
         self._flush(session)
 
 
-def _stored(n: int, known: numbered.Answer) -> frames.Stored_:
+def _stored(n: int, known: Answer) -> frames.Stored_:
     """Return the answer to a put that was done before."""
     first = known[0]
     return frames.Stored_(n, first if isinstance(first, int) else next(iter(first), 0))
 
 
-def _receipts(n: int, known: numbered.Answer) -> frames.Receipts:
+def _receipts(n: int, known: Answer) -> frames.Receipts:
     """Return the answer to a put of rows that was done before."""
     first, second = known
     if isinstance(first, int) or isinstance(second, int):

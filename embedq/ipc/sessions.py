@@ -22,7 +22,8 @@ from embedq.ipc.calls import WorkerDeath
 from embedq.ipc.ends import Ends
 from embedq.ipc.liveness import Connections, has_ended, peer_of, watch_process
 from embedq.ipc.session import Session
-from embedq.storage.ops import OpenSession
+from embedq.storage import answered
+from embedq.storage.ops import CloseSession, OpenSession
 
 _log = logging.getLogger("embedq.ipc")
 
@@ -111,7 +112,7 @@ class Sessions:
         version: int,
         then: Callable[[Session], object],
     ) -> None:
-        op = OpenSession(hello.name, self._desk.now_ms())
+        op = OpenSession(hello.name, self._desk.now_ms(), hello.session)
         try:
             await self._desk.arun(moves.Change([op]))
         except EmbedqError as error:
@@ -123,7 +124,9 @@ class Sessions:
         session = self.by_token.get(hello.session)
         if session is None:
             places = _places_of(hello.marks)
-            session = self.by_token[hello.session] = Session(hello, Numbers(op.id), places)
+            session = self.by_token[hello.session] = Session(
+                hello, Numbers(op.id, answered.decode(op.requests)), places
+            )
         self._take_up(session, address, fd, hello, version)
         del self.opening[address]
         then(session)
@@ -274,6 +277,7 @@ class Sessions:
         address = session.address
         self._forget(session)
         await self.ends.give_back(session, list(session.leases))
+        await self._desk.arun(moves.Change([CloseSession(session.id)]))
         session.address = address  # for the last answer
 
     # ------------------------------------------------------------------------------ lost

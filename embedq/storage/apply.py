@@ -17,9 +17,11 @@ from embedq.lifecycle import FINAL
 from embedq.policy import QueuePolicy
 from embedq.storage import burial, reads, statements as sql
 from embedq.storage.ops import (
+    SESSION_KEPT_MS,
     Ack,
     Bury,
     Cancel,
+    CloseSession,
     Collect,
     DeclareGroup,
     DeclareQueue,
@@ -32,6 +34,7 @@ from embedq.storage.ops import (
     PutRows,
     Redrive,
     Release,
+    Remember,
     RemoveGroup,
     Retire,
     Save,
@@ -106,6 +109,8 @@ class Applier:
                 (RemoveGroup, "_remove_group"),
                 (Pause, "_pause"),
                 (OpenSession, "_open_session"),
+                (Remember, "_remember"),
+                (CloseSession, "_close_session"),
                 (Collect, "_collect"),
                 (Retire, "_retire"),
                 (Forget, "_forget"),
@@ -323,8 +328,22 @@ class Applier:
         self.catalogue.queues[op.queue].paused = op.paused
 
     def _open_session(self, op: OpenSession) -> None:
-        added = self._execute(sql.SESSION_ADD, (op.name, self._epoch, op.opened))
-        op.id = added.lastrowid or 0
+        op.requests = b""
+        if op.token is not None:
+            self._execute(sql.SESSION_FORGET, (self._epoch - 1, op.opened - SESSION_KEPT_MS))
+            found = self._execute(sql.SESSION_FIND, (op.token,)).fetchone()
+            if found is not None:
+                op.id, op.requests = found[0], found[1] or b""
+                self._execute(sql.SESSION_AGAIN, (op.name, self._epoch, op.opened, op.id))
+                return
+        row = (op.name, self._epoch, op.opened, op.token)
+        op.id = self._execute(sql.SESSION_ADD, row).lastrowid or 0
+
+    def _remember(self, op: Remember) -> None:
+        self._execute(sql.SESSION_REMEMBER, (op.encode(), op.session))
+
+    def _close_session(self, op: CloseSession) -> None:
+        self._execute(sql.SESSION_CLOSE, (op.session,))
 
     # ----------------------------------------------------------------------- upkeep
 

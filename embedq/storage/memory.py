@@ -14,6 +14,7 @@ from typing import Self
 from embedq.clock import Clock, SystemClock
 from embedq.errors import EmbedqError, GroupNotFound, InvalidOption, StorageError, StoreClosed
 from embedq.ids import KEY_BYTES, new_store_key
+from embedq.storage import memory_sessions  # noqa: F401  # it registers its operations
 from embedq.storage.backup import BackupReport, Lock
 from embedq.storage.memory_ops import apply
 from embedq.storage.memory_state import State
@@ -296,7 +297,7 @@ class MemoryStore:
     def session_names(self, ids: Iterable[int]) -> dict[int, str]:
         """Return the names of sessions."""
         sessions = self._open_state().sessions
-        return {id_: sessions[id_] for id_ in ids if id_ in sessions}
+        return {id_: sessions[id_].name for id_ in ids if id_ in sessions}
 
 
 def _tally(state: State) -> Tally:

@@ -266,7 +266,7 @@ def _records(state: State, attempts: list[DeliveryRow]) -> bytes:
             row.attempt,
             row.started,
             row.ended,
-            "" if row.session is None else state.sessions.get(row.session, ""),
+            "" if row.session is None else state.session_name(row.session),
             None if row.outcome is None else Outcome(row.outcome),
             None if row.error is None else ErrorInfo.decode(row.error),
         )
@@ -373,12 +373,6 @@ def _(op: ops.RemoveGroup, state: State) -> None:
     state.groups.pop(op.group, None)
     for seq, rows in list(state.deliveries.items()):
         state.set_rows(seq, [row for row in rows if row.group != op.group])
-
-
-@apply.register
-def _(op: ops.OpenSession, state: State) -> None:
-    op.id = state.new_id()
-    state.sessions[op.id] = op.name
 
 
 @apply.register

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from embedq.lifecycle import FINAL, Outcome
 from embedq.storage.rows import (
@@ -19,6 +20,16 @@ from embedq.storage.rows import (
     Touched,
     Waiting,
 )
+
+
+class SessionRow(NamedTuple):
+    """A worker or process, and what is kept for it while it has a token."""
+
+    name: str
+    epoch: int
+    opened: int
+    token: bytes | None = None
+    requests: bytes = b""
 
 
 @dataclass(slots=True)
@@ -41,7 +52,7 @@ class State:
     deliveries: dict[int, tuple[DeliveryRow, ...]] = field(default_factory=dict)  # by seq
     dead: dict[int, DeadRow] = field(default_factory=dict)
     dedup: dict[tuple[int, str], tuple[int, int]] = field(default_factory=dict)  # seq, until
-    sessions: dict[int, str] = field(default_factory=dict)
+    sessions: dict[int, SessionRow] = field(default_factory=dict)
 
     def copy(self) -> State:
         """Return a state of its own."""
@@ -60,6 +71,11 @@ class State:
         """Return an id that nothing had before."""
         self.last_id += 1
         return self.last_id
+
+    def session_name(self, id_: int) -> str:
+        """Return the name of a session, "" for an unknown one."""
+        row = self.sessions.get(id_)
+        return "" if row is None else row.name
 
     # ------------------------------------------------------------------ queues and groups
 

@@ -9,13 +9,18 @@ All times are integer milliseconds of wall clock.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from embedq.lifecycle import Outcome, Reason
 from embedq.policy import QueuePolicy
+from embedq.storage import answered
+from embedq.storage.answered import Answer
 from embedq.storage.rows import GroupRow, QueueRow, Row, Stored
+
+#: Milliseconds after which the token of a session of an earlier host is forgotten: a week.
+SESSION_KEPT_MS: Final = 7 * 24 * 3600 * 1000
 
 
 class Op:
@@ -256,11 +261,59 @@ class Pause(Op):
 
 @dataclass(slots=True)
 class OpenSession(Op):
-    """Register a worker or process. Out: `id`, what deliveries refer to."""
+    """Register a worker or process. Out: `id`, what deliveries refer to.
+
+    With a `token` that is known it is the same session again, whoever is the host now: out:
+    `requests`, what `Remember` kept of it. Tokens of long ago are forgotten on the way.
+    """
 
     name: str
     opened: int
+    token: bytes | None = None
     id: int = 0
+    requests: bytes = b""
+
+
+class Remember(Op):
+    """Keep with a session what its puts were answered: `known` ones, and puts of this commit.
+
+    `plain`: (number, put, position of the first message, count); `rows`: (number, put). These
+    stand before it in the batch. Replaces what was kept. Changes nothing without a token.
+    """
+
+    __slots__ = ("known", "plain", "rows", "session")
+
+    def __init__(
+        self,
+        session: int,
+        known: Mapping[int, Answer],
+        plain: Sequence[tuple[int, PutPlain, int, int]] = (),
+        rows: Sequence[tuple[int, PutRows]] = (),
+    ) -> None:
+        self.session = session
+        self.known = known
+        self.plain = plain
+        self.rows = rows
+
+    def encode(self) -> bytes:
+        """Return what is kept, now that the puts have their seqs."""
+        fresh: list[tuple[int, Answer]] = [
+            (n, answered.of_plain(put, at, count)) for n, put, at, count in self.plain
+        ]
+        fresh += [(n, answered.of_rows(put)) for n, put in self.rows]
+        return answered.merged(self.known, fresh)
+
+
+@dataclass(slots=True)
+class CloseSession(Op):
+    """Forget the token of a session and what was kept with it; its name stays, for display."""
+
+    session: int
+
+
+def is_forgotten(epoch: int, opened: int, current: int, now: int) -> bool:
+    """Whether the token of a session counts no more: nobody can come back with it."""
+    return epoch < current - 1 and opened < now - SESSION_KEPT_MS
 
 
 @dataclass(slots=True)

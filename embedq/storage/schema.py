@@ -122,7 +122,9 @@ CREATE TABLE session (
   id      INTEGER PRIMARY KEY,
   name    TEXT NOT NULL,                   -- shown as the worker of a delivery
   epoch   INTEGER NOT NULL,
-  opened  INTEGER NOT NULL                 -- ms
+  opened  INTEGER NOT NULL,                -- ms
+  token   BLOB UNIQUE,                     -- by which a client takes it up again
+  requests BLOB                            -- MessagePack, see embedq.storage.answered
 );
 """
 

@@ -23,6 +23,7 @@ from tests.conformance.loading import Loading
 from tests.conformance.puts import Puts
 from tests.conformance.reopening import Reopening
 from tests.conformance.retention import Retention
+from tests.conformance.sessions import Sessions
 from tests.conformance.settlement import Settlement
 
 THEMES = (
@@ -36,6 +37,7 @@ THEMES = (
     Loading,
     Counts,
     Reopening,
+    Sessions,
     Atomicity,
 )
 
@@ -51,6 +53,7 @@ class StoreSuite(
     Loading,
     Counts,
     Reopening,
+    Sessions,
     Atomicity,
 ):
     """All themes in one class."""

@@ -6,8 +6,10 @@ import itertools
 import time
 from pathlib import Path
 
+from embedq.broker.host import open_engine
 from embedq.ipc import frames
 from embedq.ipc.place import find_host
+from embedq.ipc.server import Server
 from embedq.storage.rows import Row
 from tests.ipc.conftest import Served
 from tests.ipc.peer import Peer, done, eventually, released
@@ -322,3 +324,40 @@ def test_peers_close(served: Served) -> None:
         peer.hello()
         eventually(lambda: served.server.stats.connections == 1)
     eventually(lambda: served.server.stats.connections == 0)
+
+
+def test_a_put_whose_answer_was_lost_is_done_once_by_the_next_host(served: Served) -> None:
+    numbers = itertools.count(1)
+    peer = served.peer(numbers=numbers)
+    put = frames.Put(peer.n(), served.q, 0, [b"a", b"b"])
+    row = Row(0, 0, 5, None, None, None, None, None, b"row", "key", 1 << 50)
+    rows = frames.PutRows(peer.n(), served.q, [row, row])
+    peer.send(put, rows)
+    eventually(lambda: served.queue.stored == 3)
+    peer.close()
+    served.server.stop()
+    served.desk.close()
+    with open_engine(served.path) as desk:
+        server = Server(desk, served.path)
+        server.start()
+        try:
+            with Peer(server.endpoint, session=peer.token, numbers=numbers) as back:
+                back.hello()
+                back.send(put, rows)
+                stored = back.answer_to(put.n)
+                told = back.answer_to(rows.n)
+                assert isinstance(stored, frames.Stored_)
+                assert isinstance(told, frames.Receipts)
+                messages = {m.seq: m.body for m in desk.peek(desk.queue("orders"))}
+                assert messages == {
+                    stored.first: b"a",
+                    stored.first + 1: b"b",
+                    told.seqs[0]: b"row",
+                }
+                assert (told.seqs[0], told.known) == (told.seqs[1], [1])
+                # Both answers have arrived: the next put says so, and they are forgotten.
+                back.put(desk.queue("orders").id, b"c", seen=rows.n)
+                (session,) = server._sessions.by_token.values()
+                assert len(session.numbers.known) == 1
+        finally:
+            server.stop()

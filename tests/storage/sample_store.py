@@ -129,7 +129,7 @@ def fill(connection, rng, messages):
         "INSERT INTO meta VALUES (?,?)",
         [("store_key", KEY), ("epoch", 3), ("clean", 0), ("seq_reserved", RESERVED)],
     )
-    connection.execute("INSERT INTO session VALUES (1,'worker-1',3,5)")
+    connection.execute("INSERT INTO session VALUES (1,'worker-1',3,5,x'01',x'90')")
     ever = {}
     for seq in range(1, messages + 1):
         ever[seq] = put(connection, rng, seq)

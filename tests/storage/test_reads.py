@@ -191,5 +191,5 @@ def test_a_highest_seq_that_is_not_known_is_told_as_the_bound(
 
 
 def test_sessions_that_are_unknown_have_no_name(database: sqlite3.Connection) -> None:
-    database.execute("INSERT INTO session VALUES (4,'worker',1,1)")
+    database.execute("INSERT INTO session(id,name,epoch,opened) VALUES (4,'worker',1,1)")
     assert reads.session_names(database, [3, 4, 5]) == {4: "worker"}

@@ -1,0 +1,46 @@
+"""What the operations about sessions change, on plain dicts.
+
+Knows: sessions, their tokens, the answers that are kept with them.
+Does not know: every other operation (memory_ops.py).
+"""
+
+from __future__ import annotations
+
+from embedq.storage import ops
+from embedq.storage.memory_ops import apply
+from embedq.storage.memory_state import SessionRow, State
+
+
+@apply.register
+def _(op: ops.OpenSession, state: State) -> None:
+    known = None
+    if op.token is not None:
+        _forget(state, op.opened)
+        known = next((id_ for id_, row in state.sessions.items() if row.token == op.token), None)
+    if known is None:
+        op.id, op.requests = state.new_id(), b""
+        state.sessions[op.id] = SessionRow(op.name, state.epoch, op.opened, op.token)
+    else:
+        op.id, op.requests = known, state.sessions[known].requests
+        row = SessionRow(op.name, state.epoch, op.opened, op.token, op.requests)
+        state.sessions[known] = row
+
+
+def _forget(state: State, now: int) -> None:
+    for id_, row in list(state.sessions.items()):
+        if row.token is not None and ops.is_forgotten(row.epoch, row.opened, state.epoch, now):
+            state.sessions[id_] = SessionRow(row.name, row.epoch, row.opened)
+
+
+@apply.register
+def _(op: ops.Remember, state: State) -> None:
+    row = state.sessions.get(op.session)
+    if row is not None and row.token is not None:
+        state.sessions[op.session] = row._replace(requests=op.encode())
+
+
+@apply.register
+def _(op: ops.CloseSession, state: State) -> None:
+    row = state.sessions.get(op.session)
+    if row is not None:
+        state.sessions[op.session] = row._replace(token=None, requests=b"")
