@@ -16,6 +16,7 @@ from typing import Any, Final, Literal
 from embedq.broker.delivery import Delivery
 from embedq.broker.endings import DONE, RELEASED, Ending, Failed, Rejected
 from embedq.broker.leases import Lease
+from embedq.broker.redaction import hider
 from embedq.broker.port import DeskPort, GroupPort
 from embedq.errors import (
     EmbedqError,
@@ -184,7 +185,8 @@ class Runner:
         if run.why == "drain":
             return self._pairs(run, lambda _: RELEASED)
         told = describe(error)
-        text = f"{told.type}: {told.message[:_TEXT_CHARS]}"
+        # Hidden before it is cut: half a secret matches no pattern.
+        text = f"{told.type}: {hider(self.desk.redact)(told.message)[:_TEXT_CHARS]}"
         self._tell_about(run, "handler_failed", attempt=_attempt(run), error=text)
         pairs = self._pairs(run, lambda lease: self.judge.raised(error, self.case(lease)))
         return [(lease, _timed_out(ending)) for lease, ending in pairs] if run.why else pairs

@@ -70,7 +70,7 @@ def test_what_a_handler_raises_is_hidden_in_events_and_letters(
 
     @orders.consumer
     def handle(body: object) -> None:
-        raise ValueError(f"cannot log in with {SECRET}")
+        raise ValueError(f"{'x' * 195} {SECRET}")  # where the text of the event is cut
 
     died = threading.Event()
     broker.on("dead", lambda _: died.set())
@@ -79,7 +79,7 @@ def test_what_a_handler_raises_is_hidden_in_events_and_letters(
         assert died.wait(20)
         broker.desk.events.flush()
     assert "handler_failed" in [notice.name for notice in heard]
-    assert SECRET not in str(heard)
+    assert SECRET[:3] not in str(heard)
     assert SECRET.encode() not in files(tmp_path)
 
 
