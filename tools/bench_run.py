@@ -115,7 +115,12 @@ class Run(ABC):
         return self.take_turns(group, self.pace.slot_s)
 
     def take_turns(
-        self, group: Group, seconds: float, beside: AbstractContextManager[object] | None = None
+        self,
+        group: Group,
+        seconds: float,
+        beside: AbstractContextManager[object] | None = None,
+        *,
+        slices: int | None = None,
     ) -> dict[str, Figure]:
         """Do the same for so many seconds each, with something going on `beside` them."""
         with ExitStack() as stack:
@@ -125,7 +130,7 @@ class Run(ABC):
                 stack.callback(cell.close)
                 cells.append(cell)
             with beside or nullcontext():
-                return race(cells, seconds, self.pace.slices)
+                return race(cells, seconds, slices or self.pace.slices)
 
     # ------------------------------------------------------------------------- output
 
