@@ -16,8 +16,8 @@ from typing import Any, Final, Literal
 from embedq.broker.delivery import Delivery
 from embedq.broker.endings import DONE, RELEASED, Ending, Failed, Rejected
 from embedq.broker.leases import Lease
-from embedq.broker.redaction import hider
 from embedq.broker.port import DeskPort, GroupPort
+from embedq.broker.redaction import hider
 from embedq.errors import (
     EmbedqError,
     ForkedBroker,

@@ -39,7 +39,7 @@ def fail_in_every_way(orders: Queue[object]) -> None:
 
 
 def files(folder: Path) -> bytes:
-    return b"".join(path.read_bytes() for path in folder.iterdir())
+    return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
 def test_no_text_with_a_secret_reaches_the_file_the_log_or_a_listener(
