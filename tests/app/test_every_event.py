@@ -237,8 +237,16 @@ SCENES: dict[str, Callable[[Scene], object]] = {
 }
 
 
+#: Told about other processes: the scenes of one process cannot make them (tests/ipc).
+BETWEEN_PROCESSES = frozenset(
+    """
+    client_lost connected not_hosted not_served worker_died worker_recycled worker_refused
+    """.split()
+)
+
+
 def test_every_event_has_a_scene() -> None:
-    assert set(SCENES) == set(CATALOGUE) - {"connected"}  # told by clients: tests/ipc
+    assert set(SCENES) == set(CATALOGUE) - BETWEEN_PROCESSES
 
 
 @pytest.mark.parametrize("name", SCENES)
