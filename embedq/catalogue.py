@@ -140,7 +140,7 @@ CATALOGUE: Final[Mapping[str, EventSpec]] = {
     ),
     # --- other processes
     "worker_died": _spec(
-        *(WARNING, "worker pid cause rss started released"),
+        *(WARNING, "worker pid cause rss started released messages"),
         "{worker} (process {pid}) died: {cause}; {started} deliveries count as crashed, "
         "{released} were given back",
         "a client's process ended without leaving in order",
@@ -150,6 +150,18 @@ CATALOGUE: Final[Mapping[str, EventSpec]] = {
         "{client} (process {pid}) has not answered for {seconds} s; {started} deliveries count "
         "as crashed, {released} were given back",
         "a client was away longer than it may: stopped, or its connection broke",
+    ),
+    "worker_refused": _spec(
+        *(ERROR, "queue group consumer number error"),
+        "queue {queue!r}, group {group!r}: worker process {number} of {consumer} cannot start: "
+        "{error}",
+        "its module cannot be imported there, or has no such consumer; it is tried again later",
+    ),
+    "worker_recycled": _spec(
+        *(INFO, "queue group consumer number pid reason"),
+        "queue {queue!r}, group {group!r}: worker process {number} of {consumer} ({pid}) is being "
+        "replaced after {reason}",
+        "max_messages, max_rss or max_age was reached; its successor has started already",
     ),
     # --- queues
     "queue_declared": _spec(
@@ -229,8 +241,9 @@ FIELDS: Final[Mapping[str, str]] = {
     "attempt": "which delivery of the message it was, from 1",
     "crashes": "workers and hosts that have died while the message was being handled",
     "count": "how many messages",
-    "error": "type and text of what was raised",
-    "reason": "code of the dead letter's reason (lifecycle.md); of a drain: the signal, or stop",
+    "error": "type and text of what was raised; of a worker: the traceback, or a sentence",
+    "reason": "code of the dead letter's reason (lifecycle.md); of a drain: the signal, or stop; "
+    "of a worker: how much it has done, or has become",
     "detail": "a sentence for people",
     "cause": "what is known of the end of the last host, or of the worker",
     "delay_s": "seconds until the next attempt",
@@ -240,7 +253,7 @@ FIELDS: Final[Mapping[str, str]] = {
     "by": "who did it: program, or the command line",
     "what": "messages, or dead letters",
     "concurrency": "how many messages the consumer handles at once",
-    "kind": "thread or async",
+    "kind": "thread, async or process",
     "thread": "name of the thread",
     "stuck": "threads or tasks that nobody waits for any more",
     "stack": "where the coroutine is, as a traceback",
@@ -249,6 +262,8 @@ FIELDS: Final[Mapping[str, str]] = {
     "finished": "messages whose handlers ended in time",
     "released": "messages given back",
     "worker": "name of the process",
+    "number": "which of the worker processes of its consumer, from 1",
+    "messages": "ids of the first messages whose handlers ran",
     "client": "name of the process",
     "pid": "the process",
     "rss": "bytes of memory that it had at the last look, 0 if nobody looked",

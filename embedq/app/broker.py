@@ -73,7 +73,7 @@ class Broker:
         self._settings: setting.Settings | None = None
         self._declared: dict[str, dict[str, object]] = {}
         self._states: dict[str, QueuePort] = {}
-        self._consumers = Consumers()
+        self._consumers = Consumers(lambda: self.settings.redact)
         self._hearing = Hearing()
         self._backing: Backing | None = None
         self._runner: ConsumerRunner | None = None

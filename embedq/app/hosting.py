@@ -20,7 +20,7 @@ from embedq.clock import Clock, SystemClock
 from embedq.errors import EmbedqError, InvalidOption, StoreInUse
 from embedq.limits import Limits
 from embedq.storage.placement import os_failure
-from embedq.workers.here import HERE, is_worker
+from embedq.workers.here import HERE, check_opening, is_worker
 
 if TYPE_CHECKING:
     from embedq.broker.desk import Desk
@@ -133,6 +133,7 @@ def _make_folder(path: Path) -> None:
 
 def _of_worker(settings: Settings, limits: Limits) -> Backing:
     """Let the handlers of a worker process use its connection, or make others."""
+    check_opening()
     desk = HERE.desk
     if desk is not None and os.path.realpath(settings.path) == os.path.realpath(desk.path):
         return Connected(desk, shared=True)

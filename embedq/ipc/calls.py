@@ -40,7 +40,9 @@ class WorkerDeath(msgspec.Struct, frozen=True, array_like=True):
     """The arguments of `worker_died`.
 
     `code`: as `subprocess` gives it, negative for a signal. `rss`: bytes, 0 if not known. `fatal`
-    and `frames`: what the process wrote while it crashed (see storage.rows.Death).
+    and `frames`: what the process wrote while it crashed (see storage.rows.Death). `killed_for`:
+    why it was killed by whoever watched over it, "timeout" or "drain"; "": it was not.
+    `timeout_s`: the timeout, `delays_s`: until the next attempt, after the first one, the second…
     """
 
     session: bytes
@@ -48,6 +50,9 @@ class WorkerDeath(msgspec.Struct, frozen=True, array_like=True):
     rss: int = 0
     fatal: str = ""
     frames: str = ""
+    killed_for: str = ""
+    timeout_s: float = 0.0
+    delays_s: tuple[float, ...] = ()
 
 
 Report = Callable[[WorkerDeath], object]

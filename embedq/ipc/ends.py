@@ -12,15 +12,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from embedq.broker import crashing, deaths
+from embedq.broker import crashing, deaths, moves
 from embedq.broker.desk import Desk
 from embedq.broker.endings import RELEASED
+from embedq.broker.leases import Lease
 from embedq.errors import StoreFailed
 from embedq.ipc import place
 from embedq.ipc.calls import WorkerDeath
 from embedq.ipc.marks import SUFFIX
+from embedq.ipc.remains import TIMEOUT, sort_out, timeout_error
 from embedq.ipc.session import Session
 from embedq.message import ErrorInfo
+from embedq.storage.ops import CloseSession
 from embedq.storage.rows import Death
 
 if TYPE_CHECKING:
@@ -32,6 +35,8 @@ _log = logging.getLogger("embedq.ipc")
 REPORT_S: Final = 0.3
 #: Reports that are kept, of processes that have no session yet or any more.
 _REPORTS: Final = 256
+#: Messages that an event names.
+_NAMED: Final = 5
 
 
 class Ends:
@@ -75,16 +80,20 @@ class Ends:
         if report is not None:
             death = death._replace(code=report.code, fatal=report.fatal, frames=report.frames)
         cause = deaths.describe(death, "worker")
-        started, released = await self._settle(session, cause)
+        if report is not None and report.killed_for == TIMEOUT:
+            cause = timeout_error(report.timeout_s)
+        crashed, released = await self._settle(session, cause, report)
         self._remove_marks(session)
+        await self._desk.arun(moves.Change([CloseSession(session.id)]))
         self._desk.events.emit(
             "worker_died",
             worker=session.name,
             pid=session.pid,
             cause=deaths.summary(cause),
             rss=0 if report is None else report.rss,
-            started=started,
+            started=len(crashed),
             released=released,
+            messages=[self._desk.ids.encode(lease.seq) for lease in crashed[:_NAMED]],
         )
 
     async def give_up(self, session: Session, away_s: float) -> None:
@@ -92,13 +101,13 @@ class Ends:
         text = (
             f"{session} has not answered for {away_s} s: it was stopped, or its connection broke"
         )
-        started, released = await self._settle(session, ErrorInfo.capped("ClientLost", text))
+        crashed, released = await self._settle(session, ErrorInfo.capped("ClientLost", text))
         self._desk.events.emit(
             "client_lost",
             client=session.name,
             pid=session.pid,
             seconds=away_s,
-            started=started,
+            started=len(crashed),
             released=released,
         )
 
@@ -107,19 +116,22 @@ class Ends:
         cause = ErrorInfo.capped("ClientDropped", f"{session} was dropped: {text}")
         await self._settle(session, cause)
 
-    async def _settle(self, session: Session, cause: ErrorInfo) -> tuple[int, int]:
-        """End what a session held: started deliveries have crashed, the others cost nothing.
+    async def _settle(
+        self, session: Session, cause: ErrorInfo, report: WorkerDeath | None = None
+    ) -> tuple[list[Lease], int]:
+        """End what a session held: started deliveries have crashed, those that wait cost nothing.
 
-        Returns how many of each there were.
+        Returns what has crashed, and how many were given back.
         """
-        started = session.started(self._desk.store.epoch)
-        waiting = [counter for counter in session.leases if counter not in started]
-        crashed = [session.leases[counter].lease for counter in started]
-        crashed = [lease for lease in crashed if lease.is_held]
-        await self.give_back(session, waiting)
-        await crashing.acrashed(self._desk, crashed, cause)
-        session.dropped(started)
-        return len(crashed), len(waiting)
+        left = sort_out(session, self._desk.store.epoch, cause, report)
+        counters = list(session.leases)
+        session.settling.update(counters)
+        try:
+            await self._desk.asettle(left.pairs)
+            await crashing.acrashed(self._desk, left.crashed, cause)
+        finally:
+            session.dropped(counters)
+        return left.crashed, left.released
 
     async def give_back(self, session: Session, counters: list[int]) -> None:
         """Let deliveries be ready again, as if they had never started."""

@@ -14,6 +14,7 @@ from embedq.broker.leases import Lease
 from embedq.broker.office import GroupInfo, QueueInfo
 from embedq.broker.ready import Entry
 from embedq.ipc.frames import Held, WireLease
+from embedq.ipc.marks import Progress, word_of
 
 if TYPE_CHECKING:
     from embedq.broker.state import GroupState
@@ -75,9 +76,9 @@ class RemoteGroup:
 
 
 class RemoteLease(Lease):
-    """A lease that the host keeps. `mark`: where its start is noted (marks.py)."""
+    """A lease that the host keeps. `mark`: where its progress is noted (marks.py)."""
 
-    __slots__ = ("mark", "started")
+    __slots__ = ("mark", "progress")
 
     def __init__(self, group: RemoteGroup, told: WireLease, now: float) -> None:
         message = told.message
@@ -87,7 +88,7 @@ class RemoteLease(Lease):
         super().__init__(of, message.seq, told.attempt, told.counter, deadline)
         self.message = message
         self.mark = told.mark
-        self.started = False
+        self.progress: Progress | None = None
         if told.suspect or message.key is not None:
             entry = Entry(message.priority, told.attempt, 0, message.key, told.max_attempts)
             entry.suspect = told.suspect
@@ -138,7 +139,7 @@ class Holdings:
         with self._lock:
             self._shown = list(self._by_counter.values())
             return [
-                Held(lease.group.id, lease.seq, lease.counter, lease.started)
+                Held(lease.group.id, lease.seq, lease.counter, lease.progress is not None)
                 for lease in self._shown
             ]
 
@@ -163,10 +164,12 @@ class Holdings:
             self._by_counter = left
 
     def marked(self) -> list[tuple[int, int]]:
-        """Return (mark, counter) of those that handlers have."""
+        """Return (mark, word) of those that handlers have, or have had."""
         with self._lock:
             return [
-                (lease.mark, lease.counter) for lease in self._by_counter.values() if lease.started
+                (lease.mark, word_of(lease.counter, lease.progress))
+                for lease in self._by_counter.values()
+                if lease.progress is not None
             ]
 
     # ------------------------------------------------------------------------- keeping

@@ -1,10 +1,11 @@
-"""Marks: which deliveries a client's handlers have started, readable after its death.
+"""Marks: how far each delivery of a client has come, readable after its death.
 
 Knows: a shared file of 8 bytes for each place, and a lock that tells whether its client lives.
-Does not know: leases, what a started delivery means, frames.
+Does not know: leases, what becomes of a delivery, frames.
 
-The client writes the counter of a lease into its place right before the handler starts. That is a
-store to shared memory: the page cache keeps it whatever ends the process.
+The client writes the counter of a lease into its place right before the handler starts, and adds
+a bit once it has ended. That is a store to shared memory: the page cache keeps it whatever ends
+the process, also what no frame could tell any more.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import mmap
 import os
 import struct
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from enum import IntEnum
 from pathlib import Path
 from threading import Lock
 from typing import Final
@@ -28,11 +30,23 @@ SUFFIX: Final = ".marks"
 #: a place count as started.
 PLACES: Final = 4096
 
+#: What is added to a counter when its handler is done with the message, or has failed it.
+DONE_BIT: Final = 1 << 63
+FAILED_BIT: Final = 1 << 62
+
 _PRIVATE: Final = 0o600
 _BYTES: Final = 8
 _MOST: Final = 1 << 20
 # struct flock, with native alignment, and where its type and its pid are.
 _FLOCK, _TYPE, _PID = ("qqihh", 3, 2) if sys.platform == "darwin" else ("hhqqi", 0, 4)
+
+
+class Progress(IntEnum):
+    """How far a delivery has come: its handler runs, or has ended in one of two ways."""
+
+    STARTED = 0
+    FAILED = 1
+    DONE = 2
 
 
 class _Mine:
@@ -93,8 +107,16 @@ class Marks:
         if 0 <= mark < self.places:
             self._words[mark + 1] = self._ordered(counter)
 
+    def end(self, mark: int, counter: int, progress: Progress) -> None:
+        """Note that the handler of this lease has ended, and how."""
+        self.start(mark, counter | _BITS[progress])
+
+    def clear(self, mark: int) -> None:
+        """Note that nothing was started in this place."""
+        self.start(mark, 0)
+
     def renew(self, epoch: int, started: Iterable[tuple[int, int]] = ()) -> None:
-        """Forget everything and note (mark, counter) of what runs, as a new host has named it."""
+        """Forget everything and note (mark, word) of what runs, as a new host has named it."""
         self._words[0] = 0
         for place in range(1, self.places + 1):
             if self._words[place]:
@@ -130,8 +152,33 @@ class Marks:
         return int.from_bytes(word.to_bytes(_BYTES, "little"), "big") if self._swap else word
 
 
+_BITS: Final = {
+    Progress.STARTED: 0,
+    Progress.FAILED: FAILED_BIT,
+    Progress.DONE: DONE_BIT,
+}
+
+
+def word_of(counter: int, progress: Progress) -> int:
+    """Return what stands in the place of a delivery."""
+    return counter | _BITS[progress]
+
+
+def progress_of(words: Iterable[int]) -> Mapping[int, Progress]:
+    """Return how far the delivery of each counter has come; those that are missing wait."""
+    found: dict[int, Progress] = {}
+    for word in words:
+        if word & DONE_BIT:
+            found[word & ~DONE_BIT] = Progress.DONE
+        elif word & FAILED_BIT:
+            found[word & ~FAILED_BIT] = Progress.FAILED
+        elif word:
+            found[word] = Progress.STARTED
+    return found
+
+
 def read_marks(path: str | os.PathLike[str]) -> Sequence[int]:
-    """Return the counter in each place; 0: none. Nothing for a file that is not there.
+    """Return the word in each place (see `progress_of`); 0: none. Nothing without a file.
 
     Raises OSError for one that cannot be read.
     """

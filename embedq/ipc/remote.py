@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 
+from embedq.broker.desk import Pairs
+from embedq.broker.endings import DONE, RELEASED
 from embedq.broker.leases import Lease
 from embedq.broker.office import Office
 from embedq.clock import Clock, SystemClock
@@ -26,7 +28,7 @@ from embedq.ipc.handles import RemoteGroup, RemoteLease, RemoteQueue
 from embedq.ipc.hearing import RemoteEvents
 from embedq.ipc.ledger import Asked
 from embedq.ipc.link import Link
-from embedq.ipc.marks import Marks
+from embedq.ipc.marks import Marks, Progress
 from embedq.ipc.place import Found, find_host, folder_of, make_folder
 from embedq.ipc.traffic import Make, Traffic
 from embedq.ipc.verbs import OnProgress, encoded, remote
@@ -163,8 +165,22 @@ class RemoteDesk(Traffic):
         marks = self._marks
         for lease in leases:
             if isinstance(lease, RemoteLease) and marks is not None:
-                lease.started = True
+                lease.progress = Progress.STARTED
                 marks.start(lease.mark, lease.counter)
+
+    def ended(self, pairs: Pairs) -> None:
+        """Note how handlers have ended, before that is sent: a kill in between loses nothing."""
+        marks = self._marks
+        for lease, ending in pairs:
+            if not isinstance(lease, RemoteLease) or marks is None:
+                continue
+            if ending is RELEASED:
+                lease.progress = None
+                marks.clear(lease.mark)
+                continue
+            progress = Progress.DONE if ending is DONE else Progress.FAILED
+            lease.progress = progress
+            marks.end(lease.mark, lease.counter, progress)
 
     def now_ms(self) -> int:
         """Return the host's wall clock in milliseconds."""

@@ -11,14 +11,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from embedq.broker.awaiting import LoopWaiter
 from embedq.broker.leases import Lease
 from embedq.broker.numbered import Numbers
 from embedq.ipc.frames import Answer, Hello, WireEnding
-from embedq.ipc.marks import read_all
+from embedq.ipc.marks import Progress, progress_of, read_all
 
 _log = logging.getLogger("embedq.ipc")
 
@@ -142,24 +142,25 @@ class Session:
         self.dropped(gone)
         return gone
 
-    def started(self, epoch: int) -> list[int]:
-        """Return the counters of deliveries that handlers have started, by the client's marks.
+    def progress(self, epoch: int) -> Mapping[int, Progress]:
+        """Return how far deliveries have come, by the client's marks; the others only wait.
 
-        Where nobody can tell, they count as started. `epoch`: of the host that gave them out.
+        Where nobody can tell, they have started. `epoch`: of the host that gave them out.
         """
+        unknown = dict.fromkeys(self.leases, Progress.STARTED)
         if self.marks is None:
-            return list(self.leases)
+            return unknown
         try:
             head, *words = read_all(self.marks)
         except (OSError, ValueError) as error:
             _log.warning("the marks %s cannot be read: %s", self.marks, error)
-            return list(self.leases)
-        noted = set(words) if head in {0, epoch} else set()
-        return [
-            counter
+            return unknown
+        noted = progress_of(words) if head in {0, epoch} else {}
+        return {
+            counter: noted.get(counter, Progress.STARTED)
             for counter, held in self.leases.items()
             if counter in noted or held.mark < 0 or counter in self.known_started
-        ]
+        }
 
     # ------------------------------------------------------------------------- requests
 

@@ -17,6 +17,7 @@ from embedq.errors import StorageError, UsageError
 from embedq.policy import Rng
 from embedq.workers.bell import Bell
 from embedq.workers.drain import Drain, Report
+from embedq.workers.here import is_worker
 from embedq.workers.loop import LoopCrew, LoopThread
 from embedq.workers.runner import Runner
 from embedq.workers.spec import ConsumerSpec
@@ -76,7 +77,12 @@ class ConsumerRunner:
     # -------------------------------------------------------------------------- starting
 
     def start(self) -> None:
-        """Start all consumers. Safe to call twice."""
+        """Start all consumers. Safe to call twice. Raises UsageError in a worker process."""
+        if is_worker():
+            raise UsageError(
+                "this is a worker process: it runs the handler that it was started for",
+                hint="start the broker in the application",
+            )
         with self._lock:
             self._started = True
             specs, self._waiting = self._waiting, []
@@ -134,7 +140,7 @@ class ConsumerRunner:
 
         if self._employer is None:
             raise UsageError(f"{spec!r} needs a broker that other processes can connect to")
-        return ProcessCrew(spec, self._employer, self._bell, runner.tell, self._desk.monotonic)
+        return ProcessCrew(runner, self._employer, self._bell)
 
     def _the_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is not None:

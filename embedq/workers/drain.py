@@ -21,9 +21,20 @@ SETTLE_S: Final = 2.0
 class Crew(Protocol):
     """What can be drained."""
 
-    finished: int
-    released: int
-    stuck: int
+    @property
+    def finished(self) -> int:
+        """How many messages have come to their own end."""
+        ...
+
+    @property
+    def released(self) -> int:
+        """How many were given back."""
+        ...
+
+    @property
+    def stuck(self) -> int:
+        """How many handlers run on although nobody waits for them."""
+        ...
 
     @property
     def ended(self) -> bool:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from embedq.ipc.remote import RemoteDesk
 
+#: The exit code of a worker whose program opens a broker while it is imported.
+UNGUARDED: Final = 72
 #: How the names of worker processes begin.
 PREFIX: Final = "embedq-worker-"
 
@@ -22,6 +24,16 @@ def is_worker() -> bool:
     return multiprocessing is not None and str(multiprocessing.current_process().name).startswith(
         PREFIX
     )
+
+
+def check_opening() -> None:
+    """End a worker process that would open a broker although it still imports its handlers.
+
+    Its program starts again in every worker: it would put its messages again and again. No
+    exception and no traceback: the application says once what is wrong (pool.py).
+    """
+    if HERE.desk is None and is_worker():
+        raise SystemExit(UNGUARDED)
 
 
 class _Here:

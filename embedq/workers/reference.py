@@ -6,6 +6,7 @@ Does not know: how one is found (finding.py), processes, messages.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from typing import NamedTuple
@@ -39,10 +40,19 @@ def refer(function: Callable[..., object], queue: str, group: str, name: str) ->
     if "<lambda>" in qualname:
         raise _refused(f"{what} is a lambda", f"write a def, and {_MOVE}")
     if "<locals>" in qualname:
-        raise _refused(f"{what} is made inside another function", _MOVE)
-    if module == "__main__" and not hasattr(sys.modules["__main__"], "__file__"):
+        hint = f"{_MOVE}; a decorator of it has to use functools.wraps"
+        raise _refused(f"{what} is made inside another function", hint)
+    if module == "__main__" and not _is_program_a_file():
         raise _refused(f"{what} was typed into an interactive session", "put it into a file")
     return Reference(module, qualname, queue, group, name)
+
+
+def _is_program_a_file() -> bool:
+    """Whether another process can run what this one was started with."""
+    main = sys.modules["__main__"]
+    if getattr(main, "__spec__", None) is not None:
+        return True
+    return os.path.exists(getattr(main, "__file__", None) or "")  # noqa: PTH110 - "" is nothing
 
 
 def _refused(what: str, hint: str) -> InvalidOption:

@@ -10,10 +10,8 @@ import multiprocessing
 import os
 import secrets
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from ctypes import c_double
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -21,26 +19,40 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from embedq.ipc.calls import WorkerDeath
+from embedq.ipc.liveness import watch_process
+from embedq.ipc.remains import DRAIN, TIMEOUT
 from embedq.storage.lastwords import parsed
 from embedq.workers import child
+from embedq.workers.board import CELLS, Board, Order
 from embedq.workers.here import PREFIX
+from embedq.workers.memory import resident
 from embedq.workers.reference import refer
+from embedq.workers.reports import Note
 from embedq.workers.spec import ConsumerSpec
 
 if TYPE_CHECKING:
     from embedq.workers.pool import Employer
 
 #: Seconds between the three ways to end a handler that is late: exception, TERM, KILL.
-STEP_S: Final = 1.0
+STEP_S: Final = 0.75
+#: Signals that say so.
+_STEPS: Final = (signal.SIGUSR2, signal.SIGTERM, signal.SIGKILL)
+#: How a worker ends that was told to: by itself, or by a signal before it could catch it.
+_IN_ORDER: Final = (0, -signal.SIGTERM, -signal.SIGUSR2)
 _WORDS_BYTES: Final = 64 << 10
-_decode = msgspec.msgpack.Decoder(child.Note).decode
+_decode = msgspec.msgpack.Decoder(Note).decode
 
 
 class Exit(NamedTuple):
-    """How a worker process ended, and how long it has lived."""
+    """How a worker process ended.
+
+    `was_ready`: it had begun to handle messages. `in_order`: it was told to go, and went.
+    """
 
     death: WorkerDeath
     lived_s: float
+    was_ready: bool
+    in_order: bool
 
     @property
     def code(self) -> int:
@@ -49,7 +61,7 @@ class Exit(NamedTuple):
 
 
 class Seat:
-    """A place for one worker. Belongs to the thread of its pool, but for the calls that end it."""
+    """A place for one worker. Belongs to the thread of its pool."""
 
     def __init__(
         self, number: int, spec: ConsumerSpec, desk: Employer, monotonic: Callable[[], float]
@@ -60,24 +72,33 @@ class Seat:
         self.failures = 0
         #: It was told to go.
         self.leaving = False
+        self.is_ready = False
+        #: Why it could not start, as it said itself.
+        self.refusal = ""
+        #: Why it is to be replaced, and the seat whose worker it is to replace.
+        self.recycle_for = ""
+        self.instead_of: Seat | None = None
+        self.pid: int | None = None
+        self.started_at = 0.0
         self._spec = spec
         self._desk = desk
         self._monotonic = monotonic
         self._process: Any = None
         self._pipe: Connection | None = None
+        self._fatal: Connection | None = None
+        self._watch: int | None = None
         self._session = b""
-        self._started_at = 0.0
         self._rss = 0
         self._deadline = 0.0
         self._late_steps = 0
-        self._fatal: Connection | None = None
+        self._killed_for = ""
         self._words = b""
-        self._until: Any = None
+        self._board = Board([0.0] * CELLS)
 
     # ------------------------------------------------------------------------- its life
 
     def start(self) -> None:
-        """Spawn a worker."""
+        """Spawn a worker. Raises OSError if the system has no room for it."""
         spec, desk = self._spec, self._desk
         self._session = secrets.token_bytes(16)
         name = f"{PREFIX}{spec.name}-{self.number}"
@@ -89,21 +110,26 @@ class Seat:
             boss=desk.token,
             max_messages=spec.max_messages,
             max_rss=spec.max_rss,
-            max_age_s=spec.max_age,
         )
         context = multiprocessing.get_context("spawn")
+        self._board = Board(context.RawArray("d", CELLS))
         self._pipe, pipe = context.Pipe()
         self._fatal, fatal = context.Pipe(duplex=False)
-        self._until = context.RawValue(c_double, 0.0)
-        lines = child.Lines(pipe, fatal, self._until)
-        self._process = context.Process(target=child.main, args=(orders, lines), name=name)
-        self._process.start()
-        pipe.close()
-        fatal.close()
-        self._words = b""
-        self.leaving = False
+        lines = child.Lines(pipe, fatal, self._board.cells)
+        process = context.Process(target=child.main, args=(orders, lines), name=name)
+        # The pool may be one of a daemon; and handlers may have processes of their own.
+        process.daemon = False
+        try:
+            process.start()
+        finally:
+            pipe.close()
+            fatal.close()
+        self._process, self.pid = process, process.pid
+        self._watch = None if process.pid is None else watch_process(process.pid)
+        self._words, self._killed_for, self.refusal, self.recycle_for = b"", "", "", ""
+        self.leaving = self.is_ready = False
         self._deadline, self._late_steps, self._rss = 0.0, 0, 0
-        self._started_at = self._monotonic()
+        self.started_at = self._monotonic()
 
     @property
     def is_alive(self) -> bool:
@@ -116,10 +142,9 @@ class Seat:
         return self._process is not None and self._process.exitcode is not None
 
     @property
-    def pid(self) -> int | None:
-        """The process, if there is one."""
-        process = self._process
-        return None if process is None else process.pid
+    def board(self) -> Board:
+        """The numbers of the worker, or of the last one."""
+        return self._board
 
     @property
     def waited_for(self) -> list[Any]:
@@ -127,9 +152,11 @@ class Seat:
         process = self._process
         if process is None:
             return []
-        return [process.sentinel, *(end for end in (self._pipe, self._fatal) if end is not None)]
+        # The sentinel is a pipe, and children that the worker has forked keep it open.
+        ends = (self._pipe, self._fatal, self._watch)
+        return [process.sentinel, *(end for end in ends if end is not None)]
 
-    def notes(self) -> Iterator[child.Note]:
+    def notes(self) -> Iterator[Note]:
         """Go through what the worker has said."""
         try:
             while self._pipe is not None and self._pipe.poll():
@@ -143,15 +170,32 @@ class Seat:
         process.join()
         self.listen()
         fatal, frames = parsed(self._words.decode("utf-8", "replace"))
-        death = WorkerDeath(self._session, process.exitcode, self._rss, fatal, frames)
-        end = Exit(death, self._monotonic() - self._started_at)
+        code = process.exitcode
+        death = WorkerDeath(self._session, code, self._rss, fatal, frames)
+        if code == -signal.SIGKILL and self._killed_for:
+            death = self._explained(death)
+        lived_s = self._monotonic() - self.started_at
+        in_order = self.leaving and code in _IN_ORDER
         process.close()
-        self._process = None
+        self._process = self.pid = None
         for line in (self._pipe, self._fatal):
             if line is not None:
                 line.close()
-        self._pipe = self._fatal = None
-        return end
+        if self._watch is not None:
+            os.close(self._watch)
+        self._pipe = self._fatal = self._watch = None
+        return Exit(death, lived_s, self.is_ready, in_order)
+
+    def _explained(self, death: WorkerDeath) -> WorkerDeath:
+        """Say why the worker was killed: its message is not to blame for that."""
+        if self._killed_for == DRAIN:
+            return msgspec.structs.replace(death, killed_for=DRAIN)
+        return msgspec.structs.replace(
+            death,
+            killed_for=TIMEOUT,
+            timeout_s=self._spec.timeout or 0.0,
+            delays_s=self._spec.delays(),
+        )
 
     def listen(self) -> None:
         """Take in what faulthandler writes, so that it can write on."""
@@ -164,35 +208,45 @@ class Seat:
 
     # ------------------------------------------------------------------------- its end
 
-    def hurry(self, now: float) -> None:
-        """End a handler that is late: exception, TERM, KILL. Called now and then."""
-        self._rss = _rss_of(self.pid) or self._rss
-        if self._spec.timeout is None or self._process is None:
+    def look(self, now: float) -> None:
+        """See how large the worker is and whether its handler is late. Called now and then."""
+        self._rss = resident(self.pid) or self._rss
+        if not self.next_step_at:
             return
-        deadline = self._until.value
+        deadline = self._board.until
         if deadline != self._deadline:
             self._deadline, self._late_steps = deadline, 0
-        if not deadline:
-            return
-        if now >= deadline + self._late_steps * STEP_S:
-            step = (signal.SIGUSR2, signal.SIGTERM, signal.SIGKILL)[min(self._late_steps, 2)]
+        if now >= self.next_step_at:
+            step = _STEPS[min(self._late_steps, len(_STEPS) - 1)]
             self._late_steps += 1
+            if step is signal.SIGKILL:
+                self._killed_for = self._killed_for or TIMEOUT
             self._send(step)
+
+    @property
+    def next_step_at(self) -> float:
+        """When something has to be done about the handler that runs; 0.0: nothing."""
+        deadline = self._board.until if self._process is not None else 0.0
+        if not deadline:
+            return 0.0
+        return deadline + (self._late_steps if deadline == self._deadline else 0) * STEP_S
 
     def leave(self) -> None:
         """Let the worker end after the message it is at."""
-        if not self.leaving and self._process is not None:
+        if not self.leaving:
             self.leaving = True
             self._send(signal.SIGTERM)
 
-    def terminate(self) -> None:
-        """Interrupt what the worker is at."""
+    def interrupt(self) -> None:
+        """Interrupt what the worker is at: it has to go now."""
         self.leaving = True
-        self._send(signal.SIGTERM)
+        self._board.order = Order.INTERRUPT
+        self._send(signal.SIGUSR2)
 
     def kill(self) -> None:
         """End the worker at once."""
         self.leaving = True
+        self._killed_for = self._killed_for or DRAIN
         self._send(signal.SIGKILL)
 
     def _send(self, number: signal.Signals) -> None:
@@ -200,14 +254,3 @@ class Seat:
         if process is not None and process.exitcode is None:
             with suppress(ProcessLookupError):
                 os.kill(process.pid, number)
-
-
-def _rss_of(pid: int | None) -> int:
-    """Return the resident set of a process in bytes, 0 where that cannot be told."""
-    if pid is None or sys.platform != "linux":
-        return 0
-    try:
-        pages = int(Path(f"/proc/{pid}/statm").read_text("ascii").split()[1])
-    except (OSError, IndexError, ValueError):
-        return 0
-    return pages * os.sysconf("SC_PAGE_SIZE")

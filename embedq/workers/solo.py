@@ -36,12 +36,12 @@ _PAUSES_S: Final = (0.05, 5.0)
 class Sheet(Protocol):
     """Where a worker notes what it is at, for those who look at it from outside."""
 
-    def started(self, *leases: Lease) -> None:
-        """A handler is about to get these messages."""
+    def started(self, leases: Sequence[Lease], deadline: float | None) -> None:
+        """A handler is about to get these messages; it must end by then (monotonic seconds)."""
         ...
 
-    def until(self, deadline: float | None) -> None:
-        """The handler that runs now must end by then (monotonic seconds); None: none runs."""
+    def ended(self, pairs: Pairs) -> None:
+        """A handler has ended, and so its messages will."""
         ...
 
 
@@ -85,6 +85,8 @@ class SoloCrew:
             pairs: Pairs = []
             while not self.closed:
                 leases = self._exchange(pairs, self._ahead())
+                if leases and self.spec.linger:
+                    leases = self._gather(leases)
                 pairs = self._handle(leases)
                 self._after()
             if pairs:
@@ -106,7 +108,9 @@ class SoloCrew:
         began = self.desk.monotonic()
         waiting = deque(self._calls(leases))
         while waiting and not self.closed:
-            pairs += self._call(waiting.popleft())
+            ended = self._call(waiting.popleft())
+            self._sheet.ended(ended)
+            pairs += ended
         rest = [(lease, RELEASED) for call in waiting for lease in call]
         given_back = released(pairs) + len(rest)
         self.released += given_back
@@ -135,22 +139,26 @@ class SoloCrew:
     def _call(self, leases: Sequence[Lease]) -> Pairs:
         timeout = self.spec.timeout
         deadline = None if timeout is None else self.desk.monotonic() + timeout
-        self._sheet.started(*leases)
-        if deadline is not None:
-            self._sheet.until(deadline)
+        self._sheet.started(leases, deadline)
         run = Run(leases, deadline)
+        try:
+            return self._interruptible(run)
+        except (HandlerTimeout, WorkerStopped):  # it struck just behind the handler
+            self._run = None
+            return self.runner.given_up(run, run.why or "drain")
+
+    def _interruptible(self, run: Run) -> Pairs:
+        """Call the handler. From here on exceptions may strike anywhere, until there is no run."""
         context = contextvars.copy_context()
         self._run = run
         try:
             return context.run(self._run_async if self._is_async else self._run_here, run)
-        except HandlerTimeout:
-            return self.runner.given_up(run, "timeout")  # it struck just behind the handler
+        except (HandlerTimeout, WorkerStopped):
+            raise
         except BaseException as error:  # noqa: BLE001 - a defect of ours must not end the worker
-            return self.runner.defective(leases, error)
+            return self.runner.defective(run.leases, error)
         finally:
             self._run = None
-            if deadline is not None:
-                self._sheet.until(None)
 
     def _run_here(self, run: Run) -> Pairs:
         return self.runner.run(run)
@@ -184,12 +192,15 @@ class SoloCrew:
     def expire(self) -> None:
         """End the handler that runs, as its time is over. On its own thread: raises in it."""
         run = self._run
-        if run is None or run.why is not None:
+        if run is None or run.why is not None or run.deadline is None:
             return
+        if self.desk.monotonic() < run.deadline:
+            return  # the one that was meant has ended, and this is the next one
         self.runner.timed_out(run)
         run.cancel("timeout")
         if not self._is_async:
-            raise HandlerTimeout(f"the handler exceeded its timeout of {self.spec.timeout} s")
+            seconds = self.spec.timeout or 0.0
+            raise HandlerTimeout(f"the handler ran for longer than {seconds:g} seconds")
 
     def interrupt(self) -> None:
         """End the handler that runs: the worker has to go. On its own thread: raises in it."""
@@ -197,8 +208,10 @@ class SoloCrew:
         run = self._run
         if run is None:
             return
-        if run.why is None or self._is_async:
-            run.cancel(run.why or "drain")
+        if run.why is None:
+            run.cancel("drain")
+        elif self._is_async:
+            run.cancel(run.why)
         if not self._is_async:
             raise WorkerStopped("the worker process is being stopped")
 
@@ -215,7 +228,19 @@ class SoloCrew:
 
     # ------------------------------------------------------------------------ claiming
 
-    def _exchange(self, pairs: Pairs, most: int) -> Sequence[Lease]:
+    def _gather(self, leases: Sequence[Lease]) -> Sequence[Lease]:
+        """Wait for more messages of a batch, for as long as it may linger."""
+        found = list(leases)
+        until = self.desk.monotonic() + self.spec.linger
+        most = self.spec.batch or 1
+        while len(found) < most and not self.closed and not found[-1].is_suspect:
+            left = until - self.desk.monotonic()
+            if left <= 0:
+                break
+            found += self._exchange([], most - len(found), left)
+        return found
+
+    def _exchange(self, pairs: Pairs, most: int, timeout: float | None = None) -> Sequence[Lease]:
         """Settle and claim; what fails for a while is tried again until it is done."""
         pause = _PAUSES_S[0]
         while True:
@@ -223,7 +248,7 @@ class SoloCrew:
                 if most and not self.closed:
                     got = self.desk.exchange(
                         *(self._group, pairs, most),
-                        timeout=None,
+                        timeout=timeout,
                         waiter=self._waiter,
                         keep=True,
                         ahead=True,
@@ -241,7 +266,10 @@ class SoloCrew:
 
 
 class HandlerTimeout(TimeoutError):
-    """Raised in a handler whose time is over."""
+    """Raised in a handler whose time is over. People see a Timeout, whatever ends the handler."""
+
+    __module__ = "builtins"
+    __qualname__ = "Timeout"
 
 
 class WorkerStopped(BaseException):

@@ -6,6 +6,7 @@ Does not know: how a consumer runs, the engine, messages.
 
 from __future__ import annotations
 
+import random
 import re
 import threading
 import weakref
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar, Final
 
+from embedq.broker.redaction import Redact
 from embedq.clock import parse_duration
 from embedq.errors import DuplicateConsumer, InvalidOption, shown
 from embedq.limits import LIMITS
@@ -39,6 +41,8 @@ _UNITS: Final = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9} | {
 }
 #: Worker processes of one consumer.
 PROCESSES_MAX: Final = 256
+#: Attempts for which delays are drawn ahead; later ones wait like the last of them.
+_DRAWN: Final = 16
 _UNTYPED: Final = (None, object, Any)
 
 
@@ -73,6 +77,12 @@ class ConsumerSpec:
     def body_type(self) -> object:
         """What bodies are decoded to: the handler's annotation, else the queue's type."""
         return self.type if self.signature.type is None else self.signature.type
+
+    def delays(self) -> tuple[float, ...]:
+        """Draw the seconds to wait after the first attempt failed, after the second, and so on."""
+        policy = self.retry or RetryPolicy()
+        rng = random.SystemRandom()
+        return tuple(policy.delay(attempt, rng) for attempt in range(1, _DRAWN + 1))
 
     def __repr__(self) -> str:
         return f"<Consumer {self.name!r} of {self.queue!r}/{self.group!r}>"
@@ -251,12 +261,13 @@ class Consumers:
     _all: ClassVar[weakref.WeakSet[Consumers]] = weakref.WeakSet()
 
     @classmethod
-    def everywhere(cls) -> Iterator[ConsumerSpec]:
-        """Go through the consumers of all brokers of this process."""
-        for consumers in list(cls._all):
-            yield from consumers
+    def everywhere(cls) -> list[Consumers]:
+        """Return the consumers of all brokers of this process."""
+        return list(cls._all)
 
-    def __init__(self) -> None:
+    def __init__(self, redact: Callable[[], Redact | None] = lambda: None) -> None:
+        #: What hides secrets in texts of errors, as the broker's settings say.
+        self.redact = redact
         self._all.add(self)
         self._lock = threading.Lock()
         self._by_group: dict[tuple[str, str], list[ConsumerSpec]] = {}

@@ -9,7 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from embedq.ipc.marks import PLACES, Marks, is_alive, owner_of, read_all, read_marks
+from embedq.ipc.marks import (
+    PLACES,
+    Marks,
+    Progress,
+    is_alive,
+    owner_of,
+    progress_of,
+    read_all,
+    read_marks,
+    word_of,
+)
 
 SESSION = bytes(range(16))
 
@@ -34,6 +44,20 @@ def test_a_mark_is_seen_at_once_and_by_others(tmp_path: Path) -> None:
     assert marks.path.read_bytes()[24:32] == (1 << 40).to_bytes(8, "little")
     marks.close()
     assert not marks.path.exists()
+
+
+def test_an_end_is_noted_beside_the_counter(tmp_path: Path) -> None:
+    marks = Marks.create(tmp_path, SESSION, 4)
+    for place, progress in enumerate(Progress):
+        marks.start(place, 10 + place)
+        marks.end(place, 10 + place, progress)
+    marks.start(3, 20)
+    marks.clear(3)
+    found = progress_of(read_marks(marks.path))
+    assert found == {10: Progress.STARTED, 11: Progress.FAILED, 12: Progress.DONE}
+    marks.renew(2, [(0, word_of(7, Progress.DONE))])
+    assert progress_of(read_marks(marks.path)) == {7: Progress.DONE}
+    marks.close()
 
 
 def test_a_place_that_is_none_is_ignored(tmp_path: Path) -> None:
