@@ -152,12 +152,13 @@ class Applier:
 
     def _start(self, op: Start) -> None:
         head = (op.group, self._epoch)
-        for start, size in sql.rungs(len(op.fresh)):
+        fresh = op.fresh_seqs()
+        for start, size in sql.rungs(len(fresh)):
             counter = op.counter + start
-            seqs = op.fresh[start : start + size]
+            seqs = fresh[start : start + size]
             values = [*head, counter, op.session, op.started, *seqs]
             self._execute(sql.start_fresh(size), values)
-        counter = op.counter + len(op.fresh)
+        counter = op.counter + len(fresh)
         closing = self._closing_of(op.group)
         for number, again in enumerate(op.again, counter):
             seq, attempt, crashes, words = again
@@ -169,7 +170,7 @@ class Applier:
         if op.reads:
             # The pages stay in this connection's cache, where the ack will need them: a reader
             # would fetch them from the file once more.
-            seqs = [*op.fresh, *[again.seq for again in op.again]] if op.again else op.fresh
+            seqs = [*fresh, *[again.seq for again in op.again]] if op.again else fresh
             op.messages = reads.messages(self._connection, seqs)
 
     def _fail(self, op: Fail) -> None:

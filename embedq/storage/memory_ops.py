@@ -95,7 +95,7 @@ def _(op: ops.Forget, state: State) -> None:
 
 @apply.register
 def _(op: ops.Start, state: State) -> None:
-    deliveries = [ops.Again(seq, 1, 0) for seq in op.fresh]
+    deliveries = [ops.Again(seq, 1, 0) for seq in op.fresh_seqs()]
     deliveries += op.again
     for position, (seq, attempt, crashes, words) in enumerate(deliveries):
         message = state.messages.get(seq)

@@ -88,6 +88,10 @@ class Start(Op):
 
     With `reads` a store may answer with the messages themselves, out: `messages`, those that are
     there; None: ask for them with `Store.messages`.
+
+    With `put`, an operation before this one in the same batch, `fresh` holds positions in it
+    instead of seqs: these deliveries begin with their messages. A position that was not stored,
+    being a duplicate, opens no delivery and takes no counter.
     """
 
     __slots__ = (
@@ -96,6 +100,7 @@ class Start(Op):
         "fresh",
         "group",
         "messages",
+        "put",
         "reads",
         "session",
         "started",
@@ -117,7 +122,18 @@ class Start(Op):
         self.fresh = fresh
         self.again = again
         self.reads = False
+        self.put: PutPlain | PutRows | None = None
         self.messages: list[Stored] | None = None
+
+    def fresh_seqs(self) -> list[int]:
+        """Return the seqs of `fresh`. For stores, once they have done `put`."""
+        put = self.put
+        if put is None:
+            return self.fresh
+        if isinstance(put, PutPlain):
+            return [put.first + position for position in self.fresh]
+        stored = set(put.stored)
+        return [put.seqs[position] for position in self.fresh if position in stored]
 
 
 class Ack(Op):

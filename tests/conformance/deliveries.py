@@ -6,10 +6,19 @@ import pytest
 
 from embedq.errors import GroupNotFound
 from embedq.lifecycle import Outcome
-from embedq.storage.ops import Again, Fail, Release, Start
+from embedq.storage.ops import Again, Fail, PutRows, Release, Start
 from embedq.storage.port import Load, LoadDue
 from embedq.storage.rows import DeliveryRow
-from tests.conformance.scenario import ENDED, RETRY_AT, STARTED, Scenario, Theme
+from tests.conformance.scenario import (
+    ENDED,
+    PUT_AT,
+    RETRY_AT,
+    STARTED,
+    Scenario,
+    Theme,
+    plain,
+    row,
+)
 
 OPEN = (None, None, None, None, None)
 
@@ -60,6 +69,34 @@ class Deliveries(Theme):
         start = Start(group, STARTED, None, 50, scene.put(queue, 2), [])
         scene.commit(start)
         assert start.messages is None
+
+    @pytest.mark.parametrize("count", [1, 2, 5, 33, 140])
+    def test_deliveries_may_begin_with_their_messages(self, scene: Scenario, count: int) -> None:
+        queue, group, audit = scene.queue_and_groups()
+        before, put, after = plain(queue, b"other"), plain(queue, *[b"body"] * count), row()
+        first = Start(group, STARTED, None, 50, list(range(count)), [])
+        last = Start(audit, STARTED, scene.session("worker-1"), 700, [count - 1], [])
+        first.put = last.put = put
+        scene.commit(before, put, first, PutRows(queue, PUT_AT, [after]), last)
+        seqs = list(range(put.first, put.first + count))
+        assert scene.seqs(queue) == [before.first, *seqs, seqs[-1] + 1]
+        assert scene.open_deliveries(group) == dict(zip(seqs, range(50, 999), strict=False))
+        assert scene.open_deliveries(audit) == {seqs[-1]: 700}
+        assert scene.waiting(group)[0] == [before.first, seqs[-1] + 1]
+        found = scene.store.latest(group, seqs[0])
+        assert found is not None
+        assert (found.attempt, found.started, found.ended) == (1, STARTED, None)
+
+    def test_a_duplicate_begins_no_delivery(self, scene: Scenario) -> None:
+        queue, group = scene.queue_and_group()
+        scene.put_row(queue, dedup_key="d", dedup_until=PUT_AT + 10)
+        rows = [row(b"a"), row(b"b", dedup_key="d", dedup_until=PUT_AT + 10), row(b"c", key="k")]
+        put = PutRows(queue, PUT_AT, rows)
+        start = Start(group, STARTED, None, 50, [0, 1, 2], [])
+        start.put = put
+        scene.commit(put, start)
+        assert put.stored == [0, 2]
+        assert scene.open_deliveries(group) == {put.seqs[0]: 50, put.seqs[2]: 51}
 
     def test_the_next_start_closes_an_open_delivery_as_crashed(self, scene: Scenario) -> None:
         queue, group = scene.queue_and_group()

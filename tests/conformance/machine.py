@@ -34,7 +34,6 @@ from embedq.storage.ops import (
 )
 from embedq.storage.rows import Row
 from tests.conformance.atomicity import Interrupt, Planted
-from tests.conformance.bench import Bench
 from tests.conformance.draws import (
     GONE,
     GROUPS,
@@ -47,11 +46,12 @@ from tests.conformance.draws import (
     some_bodies,
     some_picks,
 )
+from tests.conformance.handing import Handing
 from tests.conformance.scenario import EVERYTHING, plain
 from tests.conformance.sides import Side
 
 
-class StoresAgree(Bench):
+class StoresAgree(Handing):
     """The rules. A subclass says which two stores."""
 
     @rule(room=st.integers(1, 4), limit=st.integers(1, 5))
