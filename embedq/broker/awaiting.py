@@ -14,7 +14,7 @@ from collections import deque
 from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakKeyDictionary
 
-from embedq.broker import handover, supply
+from embedq.broker import direct, handover, supply
 from embedq.broker.waiting import Waiter, Waiters
 from embedq.storage.writer import Task, Writer
 
@@ -44,12 +44,13 @@ class Bridge:
         with self._lock:
             if self._scheduled:
                 return
-            self._scheduled = True
-        try:
-            self._loop.call_soon_threadsafe(self._complete)
-        except RuntimeError:
-            # The loop is closed: whoever waited there is gone, too.
-            self._answered.clear()
+            try:
+                self._loop.call_soon_threadsafe(self._complete)
+            except RuntimeError:
+                # The loop is closed: whoever waited there is gone, too.
+                self._answered.clear()
+                return
+            self._scheduled = True  # last: interrupted before, the next answer schedules again
 
     def _complete(self) -> None:
         with self._lock:
@@ -126,11 +127,8 @@ async def wait_in(desk: Desk, waiters: Waiters, waiter: LoopWaiter, until: float
 
 
 def pass_on(desk: Desk, waiters: Waiters, waiter: LoopWaiter) -> None:
-    """A waiter gives up: what it was woken for is for the next one."""
-    with desk.writer.lock:
-        if not waiters.leave(waiter) and waiter.woken:
-            waiter.woken = False
-            waiters.wake()
+    """A waiter gives up: what it was woken for, or handed, is for the next one."""
+    direct.leave(desk, waiters, waiter)
 
 
 async def exchange(
@@ -140,10 +138,8 @@ async def exchange(
     from embedq.broker.desk import Exchanged  # noqa: PLC0415  # they know each other
 
     desk, group = step.desk, step.group
-    if timeout is not None and timeout <= 0:
-        waiter = None
-    elif waiter is None:
-        waiter = LoopWaiter()
+    waits = timeout is None or timeout > 0
+    waiter = (waiter or LoopWaiter()) if waits else None
     until = None if timeout is None else desk.monotonic() + timeout
     waiting = waiter
     while True:
@@ -161,8 +157,14 @@ async def exchange(
             continue
         elif not claim.waits or waiter is None:
             return Exchanged([], step.stale)
-        elif not await wait_in(desk, group.waiters, waiter, until):
-            waiting = None
+        else:
+            in_time = await wait_in(desk, group.waiters, waiter, until)
+            leases = waiter.handed()
+            if leases:
+                waiter.got = ()
+                return Exchanged(leases, step.stale)
+            if not in_time:
+                waiting = None
 
 
 async def _settle_only(step: Round, waiter: LoopWaiter) -> None:

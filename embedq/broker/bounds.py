@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from embedq.broker import moves
+from embedq.broker import direct, moves
 from embedq.broker.intake import row_of
 from embedq.broker.state import QueueState
 from embedq.broker.waiting import Waiter
@@ -30,7 +30,7 @@ def length(queue: QueueState) -> int:
     return queue.stored - min(group.settled for group in queue.groups)
 
 
-class BoundedPut(moves.PutMessages):
+class BoundedPut(direct.PutMessages):
     """Store messages if there is room for all of them."""
 
     __slots__ = ("_taken", "_waiter", "full", "waits")
@@ -67,7 +67,7 @@ class BoundedPut(moves.PutMessages):
             return ()
         self._taken = len(self.op.rows)
         queue.taken += self._taken
-        return [*ops, self.op]
+        return [*ops, *super().prepare()]
 
     def _make_room(self, missing: int) -> list[Op]:  # noqa: ARG002  # the one who drops needs it
         """Find no room."""
@@ -86,6 +86,7 @@ class BoundedPut(moves.PutMessages):
     def undo(self) -> None:
         """Nothing was stored."""
         self._give_back()
+        super().undo()
 
     def _give_back(self) -> None:
         self._queue.taken -= self._taken

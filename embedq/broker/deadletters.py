@@ -44,6 +44,8 @@ class RedriveChunk(Task):
 
     def prepare(self) -> Sequence[Op]:
         """Return the operation."""
+        for group in self._queue.groups:
+            group.filled_in = self._desk.writer.groups  # see direct.py
         return (self.op,)
 
     def apply(self) -> None:

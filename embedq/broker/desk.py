@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from embedq.broker import bounds, byid, handover, moves, supply
+from embedq.broker import bounds, byid, direct, handover, moves, supply
 from embedq.broker.endings import DONE, Ending, Settlement, Together
 from embedq.broker.engine import Engine
 from embedq.broker.leases import Lease
@@ -233,6 +233,22 @@ class Desk(Engine):
         if waiter is None and (timeout is None or timeout > 0):
             waiter = Waiter()
         until = None if timeout is None else self.monotonic() + timeout
+        try:
+            leases = self._take(step, timeout, until, waiter)
+        except BaseException:
+            if waiter is not None:
+                direct.leave(self, group.waiters, waiter)
+            raise
+        if waiter is not None:
+            waiter.woken = False
+            waiter.got = ()
+        return Exchanged(leases, step.stale)
+
+    def _take(
+        self, step: Round, timeout: float | None, until: float | None, waiter: Waiter | None
+    ) -> list[Lease]:
+        """Settle and claim until there is something, or the time is over."""
+        group = step.group
         waiting = waiter if timeout is None or timeout > 0 else None
         while True:
             if waiter is not None and waiter.cancelled:
@@ -240,27 +256,28 @@ class Desk(Engine):
             step.check()
             leases = self._go(step, waiting)
             if leases:
-                break
+                return leases
             claim = step.claim
             if claim.hungry is not None:
-                supply.feed(self, group, claim.hungry, most)
+                supply.feed(self, group, claim.hungry, step.most)
             elif claim.found:
                 continue
             elif not claim.waits or waiter is None:
-                break
-            elif not self._wait(group, waiter, until):
-                waiting = None  # woken at the last moment: one more look, without waiting
-        if waiter is not None:
-            waiter.woken = False
-        return Exchanged(leases, step.stale)
+                return []
+            else:
+                in_time = self._wait(group, waiter, until)
+                if leases := waiter.handed():
+                    return leases
+                if not in_time:
+                    waiting = None  # woken at the last moment: one more look, without waiting
 
-    def _settle_only(self, step: Round, waiter: Waiter) -> Exchanged:
+    def _settle_only(self, step: Round, waiter: Waiter) -> list[Lease]:
         settlement = step.settlement
         if settlement is not None:
             self.writer.run(settlement)
             step.committed()
-        self.leave(step.group, waiter)
-        return Exchanged([], step.stale)
+        direct.leave(self, step.group.waiters, waiter)
+        return []
 
     def _go(self, step: Round, waiter: Waiter | None) -> list[Lease]:
         task = step.task(waiter)
@@ -270,31 +287,16 @@ class Desk(Engine):
             return handover.with_messages(self, step.claim)
         except BaseException:
             self.abandon(step.group, step.claim)
-            if waiter is not None:
-                self.leave(step.group, waiter)
             raise
 
     def _wait(self, group: GroupState, waiter: Waiter, until: float | None) -> bool:
         """Wait to be woken. False: the time is over."""
-        try:
-            left = None if until is None else until - self.monotonic()
-            if waiter.wait(left):
-                return True
-        except BaseException:
-            self.leave(group, waiter)
-            raise
+        if waiter.wait(None if until is None else until - self.monotonic()):
+            return True
         with self.writer.lock:
             if not group.waiters.leave(waiter):
                 waiter.reset()  # takes the signal back that came too late
         return False
-
-    def leave(self, group: GroupState, waiter: Waiter) -> None:
-        """A waiter gives up: whatever it was woken for is for the next one."""
-        with self.writer.lock:
-            if not group.waiters.leave(waiter) and waiter.woken:
-                waiter.woken = False
-                waiter.reset()
-                group.waiters.wake()
 
     def cancel_wait(self, *waiters: Waiter) -> None:
         """Let waiters wait no more: their claims return at once, now and in future."""

@@ -14,7 +14,17 @@ from collections.abc import Callable, Sequence
 from typing import Self
 from zlib import crc32
 
-from embedq.broker import bounds, changes, deaths, handover, moves, redaction, settling, supply
+from embedq.broker import (
+    bounds,
+    changes,
+    deaths,
+    direct,
+    handover,
+    moves,
+    redaction,
+    settling,
+    supply,
+)
 from embedq.broker.intake import check_batch, row_of, too_large
 from embedq.broker.leases import Deadlines, Lease
 from embedq.broker.registry import Registry
@@ -112,7 +122,8 @@ class Engine(Registry):
         if queue.policy.max_length is not None:
             return bounds.put(self, queue, [Draft(body, kind)])[0].seq
         op = PutPlain(queue.id, int(self._time() * 1000), kind, [crc32(body), body], 1)
-        self.writer.put(op, queue.put_applied)
+        if queue.attended or not self.writer.put(op, queue.put_applied):
+            self.writer.run(direct.PlainPut(self, queue, op, len(body)))
         return op.first
 
     def put_many(self, queue: QueueState, bodies: Sequence[bytes], kind: int = 0) -> range:
@@ -128,7 +139,8 @@ class Engine(Registry):
         items[::2] = map(crc32, bodies)
         items[1::2] = bodies
         op = PutPlain(queue.id, self.now_ms(), kind, items, count)
-        self.writer.put(op, queue.put_applied)
+        if queue.attended or not self.writer.put(op, queue.put_applied):
+            self.writer.run(direct.PlainPut(self, queue, op, sum(map(len, bodies))))
         return range(op.first, op.first + count)
 
     def put_drafts(
@@ -145,7 +157,7 @@ class Engine(Registry):
             return bounds.put(self, queue, drafts, timeout)
         now = self.now_ms()
         rows = [row_of(draft, now) for draft in drafts]
-        task = moves.PutMessages(self, queue, rows, now)
+        task = direct.PutMessages(self, queue, rows, now)
         self.writer.run(task)
         stored = set(task.op.stored)
         return [

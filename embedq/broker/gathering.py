@@ -16,12 +16,12 @@ from zlib import crc32
 
 from embedq.broker import bounds
 from embedq.broker.awaiting import bridge
+from embedq.broker.direct import PlainPut
 from embedq.broker.intake import too_large
 from embedq.broker.state import QueueState
 from embedq.errors import EmbedqError
 from embedq.message import Draft
 from embedq.storage.ops import PutPlain
-from embedq.storage.writer import Puts
 
 if TYPE_CHECKING:
     from embedq.broker.desk import Desk
@@ -96,7 +96,7 @@ class Gatherer:
             items.append(crc32(body))
             items.append(body)
         op = PutPlain(queue.id, self._desk.now_ms(), kind, items, len(puts))
-        task = Puts(op, queue.put_applied, size + 64 * len(puts))
+        task = PlainPut(self._desk, queue, op, size)
         committed: asyncio.Future[None] = self._loop.create_future()
         committed.add_done_callback(lambda _: _answer(puts, op, task.error))
         try:

@@ -15,47 +15,14 @@ from embedq.broker.leases import Lease
 from embedq.broker.ready import Entry
 from embedq.broker.state import GroupState, QueueState
 from embedq.broker.timeline import Timeline
-from embedq.broker.waiting import Waiter
+from embedq.broker.waiting import Terms, Waiter
 from embedq.lifecycle import Outcome, Reason
-from embedq.storage.ops import Again, Bury, Cancel, Op, PutRows, Start
-from embedq.storage.rows import Row, Stored
+from embedq.storage.ops import Again, Bury, Cancel, Op, Start
+from embedq.storage.rows import Stored
 from embedq.storage.writer import Task
 
 if TYPE_CHECKING:
     from embedq.broker.engine import Engine
-
-
-class PutMessages(Task):
-    """Store messages of any kind."""
-
-    __slots__ = ("_engine", "_queue", "op")
-
-    def __init__(self, engine: Engine, queue: QueueState, rows: Sequence[Row], now: int) -> None:
-        super().__init__(sum(len(row.body) for row in rows))
-        self._engine = engine
-        self._queue = queue
-        self.op = PutRows(queue.id, now, rows)
-
-    def prepare(self) -> Sequence[Op]:
-        """Return the put."""
-        return (self.op,)
-
-    def apply(self) -> None:
-        """Count the messages and offer them to every group."""
-        op, queue = self.op, self._queue
-        now = self._engine.now_ms()
-        queue.stored += len(op.stored)
-        queue.puts += len(op.stored)
-        for position in op.stored:
-            seq, row = op.seqs[position], op.rows[position]
-            queue.last = seq
-            for group in queue.groups:
-                index = group.index
-                index.put_row(seq, row.priority, row.due, row.key, row.max_attempts, now)
-        for group in queue.groups:
-            if group.waiters:
-                group.waiters.wake(len(op.stored))
-                self._engine.upkeep.expect(group.index.next_due())
 
 
 class Claim(Task):
@@ -208,7 +175,9 @@ class Claim(Task):
             # It was removed since its claimant looked: nobody would ever wake who waits here.
             self.found = True
             return
+        waiter.terms = Terms(self._most, self._lease_s, self._session)
         self.waits = group.waiters.enlist(waiter)
+        group.queue.attended = True
         if self.waits:
             self._engine.upkeep.expect(group.index.next_due())
 

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from embedq.broker import bounds, moves
+from embedq.broker import bounds
+from embedq.broker.direct import PlainPut, PutMessages
 from embedq.broker.intake import check_batch
 from embedq.broker.state import QueueState
 from embedq.storage import answered
@@ -22,6 +23,7 @@ from embedq.storage.writer import Task
 if TYPE_CHECKING:
     from embedq.broker.awaiting import LoopWaiter
     from embedq.broker.desk import Desk
+
 
 class Numbers:
     """The answered puts of one session whose answers may not have arrived.
@@ -66,7 +68,7 @@ class Numbers:
 class _Part:
     """Plain messages of one kind for one queue."""
 
-    __slots__ = ("count", "items", "kind", "op", "puts", "queue")
+    __slots__ = ("count", "items", "kind", "op", "put", "puts", "queue")
 
     op: PutPlain
 
@@ -75,6 +77,7 @@ class _Part:
         self.kind = kind
         self.items: list[int | bytes] = []
         self.count = 0
+        self.put: PlainPut | None = None  # the task of this part, once prepared
         #: (numbers, n, position of the first message, how many)
         self.puts: list[tuple[Numbers, int, int, int]] = []
 
@@ -117,7 +120,8 @@ class NumberedPuts(Task):
         for part in self._parts.values():
             if part.count:
                 part.op = PutPlain(part.queue.id, now, part.kind, part.items, part.count)
-                ops.append(part.op)
+                part.put = PlainPut(self._desk, part.queue, part.op, 0)
+                ops += part.put.prepare()
                 for numbers, n, at, count in part.puts:
                     numbers.taken_plain[n] = (n, part.op, at, count)
         return [*ops, *[numbers.remembering() for numbers in self._numbers]]
@@ -125,8 +129,8 @@ class NumberedPuts(Task):
     def apply(self) -> None:
         """Count the messages, and keep the answers."""
         for part in self._parts.values():
-            if part.count:
-                part.queue.put_applied(part.op)
+            if part.put is not None:
+                part.put.apply()
             for numbers, n, at, count in part.puts:
                 numbers.forget(n)
                 if n > numbers.seen:
@@ -134,7 +138,9 @@ class NumberedPuts(Task):
 
     def undo(self) -> None:
         """Nothing was stored."""
-        for part in self._parts.values():
+        for part in reversed(self._parts.values()):
+            if part.put is not None:
+                part.put.undo()
             for numbers, n, _, _ in part.puts:
                 numbers.forget(n)
 
@@ -148,7 +154,7 @@ class NumberedRows(Task):
 
     __slots__ = ("_n", "_numbers", "put")
 
-    def __init__(self, put: moves.PutMessages, numbers: Numbers, n: int) -> None:
+    def __init__(self, put: PutMessages, numbers: Numbers, n: int) -> None:
         super().__init__(put.size)
         self.put = put
         self._numbers = numbers
@@ -194,10 +200,10 @@ def plain_row(kind: int, body: bytes) -> Row:
 
 def _task(
     desk: Desk, queue: QueueState, rows: Sequence[Row], waiter: LoopWaiter | None
-) -> moves.PutMessages:
+) -> PutMessages:
     now = desk.now_ms()
     if queue.policy.max_length is None:
-        return moves.PutMessages(desk, queue, rows, now)
+        return PutMessages(desk, queue, rows, now)
     drops = queue.policy.when_full == "drop_oldest"
     kind = bounds.DroppingPut if drops else bounds.BoundedPut
     return kind(desk, queue, rows, now, waiter)

@@ -26,6 +26,7 @@ class QueueState:
     """
 
     __slots__ = (
+        "attended",
         "dead",
         "groups",
         "id",
@@ -56,6 +57,8 @@ class QueueState:
         self.space = Waiters()  # puts that wait for room, where max_length bounds the queue
         self.untidy = False  # there may be messages that every group has settled
         self.taken = 0  # places that puts of the commit under way have taken
+        #: Somebody may wait for messages: a put has to look. Without the lock it is a hint.
+        self.attended = False
 
     def __repr__(self) -> str:
         """Show the name and the counts."""
@@ -88,6 +91,7 @@ class GroupState:
         "acked",
         "alone",
         "delivered",
+        "filled_in",
         "floor",
         "id",
         "index",
@@ -113,6 +117,8 @@ class GroupState:
         #: Attempts of a message that does not say, where a consumer has its own bound.
         self.most: int | None = None
         self.alone = False  # a suspect is out beside which nothing else may run
+        #: The latest commit with a put of which something waits, and not in the index yet.
+        self.filled_in = 0
         self.delivered = 0  # since the host opened
         self.acked = 0
         #: Held by the one who loads, so that others wait for the chunk instead of reading it too.

@@ -67,25 +67,6 @@ class Task:
         """Take back what `prepare` did: nothing was committed."""
 
 
-class Puts(Task):
-    """A put that met others on its way."""
-
-    __slots__ = ("_applied", "_op")
-
-    def __init__(self, op: PutPlain, applied: Callable[[PutPlain], object], size: int) -> None:
-        super().__init__(size)
-        self._op = op
-        self._applied = applied
-
-    def prepare(self) -> Sequence[Op]:
-        """Return the put."""
-        return (self._op,)
-
-    def apply(self) -> None:
-        """Tell the book."""
-        self._applied(self._op)
-
-
 class Book(Protocol):
     """What is kept in memory beside the store, from the writer's point of view."""
 
@@ -124,11 +105,15 @@ class Writer:
 
     # ---------------------------------------------------------------------- callers
 
-    def put(self, op: PutPlain, applied: Callable[[PutPlain], object]) -> None:
-        """Commit a plain put and tell the book. The short way for the most frequent operation."""
+    def put(self, op: PutPlain, applied: Callable[[PutPlain], object]) -> bool:
+        """Commit a plain put and tell the book. The short way for the most frequent operation.
+
+        False: nothing was done, as others are on their way: `run` a task that does it.
+        """
         if self._crowded or self.lock.locked() or self._refusal is not None:
-            self.run(Puts(op, applied, 64 * op.count))
-            return
+            if self._refusal is not None:
+                raise self._refusal
+            return False
         with self.lock:
             if self._inflight is not None:
                 self._recover()
@@ -142,6 +127,7 @@ class Writer:
             self._inflight = None
             if untidy:
                 self._store.after_commit()
+        return True
 
     def run(self, task: Task) -> None:
         """Commit a task, with others if there are any; return when it is durable.
@@ -322,7 +308,7 @@ class Writer:
             if ops:
                 self._store.commit(ops)
         except EmbedqError as error:
-            for task in batch:
+            for task in reversed(batch):  # the last one first, as it built on the others
                 task.undo()
                 task.error = error
             return error.code in _COMMON
@@ -334,7 +320,7 @@ class Writer:
         """Settle an interrupted commit: ask the file what happened, and believe it."""
         self._store.settle_interrupted()
         if isinstance(self._inflight, list):
-            for task in self._inflight:
+            for task in reversed(self._inflight):
                 task.undo()  # what it took may still be there; the book sees to what is not
         self._book.interrupted()
         self._inflight = None

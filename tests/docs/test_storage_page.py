@@ -11,6 +11,8 @@ import pytest
 from embedq import ErrorInfo, QueuePolicy
 from embedq.broker.engine import Engine
 from embedq.broker.host import open_engine
+from embedq.broker.moves import Claim
+from embedq.broker.waiting import Waiter
 from embedq.clock import VirtualClock
 from embedq.message import draft
 from embedq.storage import schema
@@ -147,6 +149,14 @@ def prepared(watched: Watched, *names: str, retain_ms: int | None = None) -> tup
     return engine, groups
 
 
+def put_to_waiting(watched: Watched) -> Call:
+    engine, queue = watched.engine, watched.engine.queue("orders")
+    group = engine.group(queue)
+    assert engine.claim(group) == []
+    engine.writer.run(Claim(engine, group, 1, 30.0, None, waiter=Waiter()))
+    return lambda: engine.put(queue, b"body")
+
+
 def claim(watched: Watched) -> Call:
     engine, (group,) = prepared(watched)
     return lambda: engine.claim(group)
@@ -231,6 +241,7 @@ def pause(watched: Watched) -> Call:
 
 CALLS: dict[str, Callable[[Watched], Call]] = {
     "put, put_many, put_drafts": put,
+    "put, put_many, put_drafts while a consumer waits": put_to_waiting,
     "put_drafts with a dedup key": put_dedup,
     "claim": claim,
     "claim of a retry": claim_again,

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from embedq.broker import engine as engine_room
+from embedq.broker import direct, engine as engine_room
 from embedq.broker.changes import NewGroup
+from embedq.broker.direct import Handing, PutMessages
 from embedq.broker.engine import Engine
 from embedq.broker.intake import row_of
 from embedq.broker.leases import Lease
@@ -22,8 +23,10 @@ from embedq.broker.ready import ReadyIndex
 from embedq.broker.settling import Settle
 from embedq.broker.state import GroupState
 from embedq.broker.timeline import Timeline
+from embedq.broker.waiting import Waiters
 from embedq.errors import EmbedqError
-from tests.reliability.engine_machine import EngineMachine, Roomy
+from tests.reliability.engine_machine import EngineMachine
+from tests.reliability.waiting_machine import Roomy, WaitingMachine
 
 pytestmark = pytest.mark.reliability
 
@@ -38,12 +41,9 @@ def silence():
     logging.disable(logging.NOTSET)
 
 
-def test_with_everything_in_memory_engine_and_model_agree():
-    run_state_machine_as_test(Roomy, settings=RUNS)
-
-
-def test_with_almost_nothing_in_memory_engine_and_model_agree():
-    run_state_machine_as_test(EngineMachine, settings=RUNS)
+@pytest.mark.parametrize("machine", [EngineMachine, WaitingMachine, Roomy])
+def test_engine_and_model_agree(machine):
+    run_state_machine_as_test(machine, settings=RUNS)
 
 
 # ------------------------------------------------------------- mistakes the machines must find
@@ -91,6 +91,21 @@ def _settle_twice(group, count, removed):
     COUNT_SETTLED(group, count + (removed < count), removed)
 
 
+def _all_at_once(put, group, now):
+    return range(len(put.op.rows))
+
+
+def _offer_it_too(handing, put, positions, now):
+    starts = SHARE(handing, put, positions, now)
+    handing.positions = ()
+    return starts
+
+
+def _just_leave(desk, waiters, waiter):
+    waiters.leave(waiter)
+
+
+SHARE = Handing.share
 ENTRY_AT, PUT_PLAIN, SUSPECT = Lease.entry_at, ReadyIndex.put_plain, ReadyIndex.suspect
 ROW_OF, COUNT_SETTLED = row_of, GroupState.count_settled
 
@@ -106,6 +121,11 @@ MISTAKES = {
     "a settlement counts twice": (GroupState, "count_settled", _settle_twice),
     "what is given back is lost": (ReadyIndex, "give_back", lambda *_: None),
     "a group begins too early": (NewGroup, "prepare", _from_the_beginning),
+    "a put overtakes what waits": (direct, "is_next", lambda _, group, now: bool(group.waiters)),
+    "what is handed over is offered, too": (Handing, "share", _offer_it_too),
+    "two of a key are handed over": (PutMessages, "_fitting", _all_at_once),
+    "who leaves keeps what it was handed": (direct, "leave", _just_leave),
+    "nobody hears of a put": (Waiters, "wake", lambda waiters, count=1: None),
 }
 
 #: The first examples do, and how a failure could be told more simply is of no interest.

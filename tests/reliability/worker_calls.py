@@ -11,7 +11,9 @@ from itertools import count
 
 from embedq.broker.engine import Engine
 from embedq.broker.leases import Lease
+from embedq.broker.moves import Claim
 from embedq.broker.state import GroupState, QueueState
+from embedq.broker.waiting import Waiter
 from embedq.errors import EmbedqError
 from embedq.message import ErrorInfo, draft
 from tests.reliability.invariants_events import (
@@ -126,6 +128,21 @@ class Calls:
             return Answer(call.id, deliveries=tuple(map(_delivered, leases)))
 
         self._make(call, act)
+        return leases
+
+    def put_to_waiting(self, group: GroupState, number: int, size: int) -> list[Lease]:
+        """Put messages while a claim waits for them; return what the put has handed to it."""
+        engine, waiter = self.engine, Waiter()
+        task = Claim(engine, group, number, 30.0, None, waiter=waiter)
+        call = Call(next(self._ids), "claim", group.queue.name, group.name, most=number)
+        self.note(call)
+        engine.writer.run(task)
+        if self.put_many(group.queue, number, size) is None:
+            self.note(Refusal(call.id, "store_failed"))  # as far as anybody knows
+            return []
+        leases = waiter.handed()
+        assert len(leases) == number, "the put did not meet the claim"
+        self.note(Answer(call.id, deliveries=tuple(map(_delivered, leases))))
         return leases
 
     def ack(self, leases: Sequence[Lease]) -> Answer | None:

@@ -157,4 +157,8 @@ def script(calls: Calls) -> None:
     calls.cancel(sole, [message.seq for message in waiting])
     calls.put(sole, 500)
     calls.ack(calls.claim(default, 2))
+    idle = calls.engine.group(calls.engine.queue("idle"))
+    calls.claim(idle, 1)  # finds nothing, and then it is known that there is nothing
+    for number in (1, 5):
+        calls.ack(calls.put_to_waiting(idle, number, 100)[:1])
     calls.engine.upkeep.round()

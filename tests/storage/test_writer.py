@@ -71,17 +71,23 @@ def test_a_caller_alone_commits_on_its_own_thread(writer: Writer, store: FakeSto
 def test_callers_who_meet_are_committed_together_by_the_writing_thread(
     writer: Writer, store: FakeStore
 ) -> None:
-    applied: list[int] = []
     callers = meet(
         writer,
         lambda: writer.run(Step(1)),
-        lambda: writer.put(put(2), lambda op: applied.append(op.queue)),
+        lambda: writer.run(Step(2)),
         lambda: writer.run(Step(3)),
     )
     assert [caller.wait() for caller in callers] == [None] * 3
     assert store.commits == [[1, 2, 3]]
     assert store.threads[0] != threading.get_ident()
-    assert applied == [2]
+
+
+def test_a_put_that_meets_others_is_left_to_a_task(writer: Writer, store: FakeStore) -> None:
+    with writer.lock:
+        assert not writer.put(put(1), lambda _: pytest.fail("it was not stored"))
+    assert store.tried == []
+    assert writer.put(put(2), lambda _: None)
+    assert store.commits == [[2]]
 
 
 def test_after_a_crowd_callers_hand_over_until_one_was_alone(
