@@ -123,9 +123,10 @@ CREATE TABLE session (
   name    TEXT NOT NULL,                   -- shown as the worker of a delivery
   epoch   INTEGER NOT NULL,
   opened  INTEGER NOT NULL,                -- ms
-  token   BLOB UNIQUE,                     -- by which a client takes it up again
+  token   BLOB,                            -- by which a client takes it up again
   requests BLOB                            -- MessagePack, see embedq.storage.answered
 );
+CREATE UNIQUE INDEX session_token ON session (token) WHERE token IS NOT NULL;
 """
 
 

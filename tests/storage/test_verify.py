@@ -60,6 +60,7 @@ def test_a_sound_store_passes_and_every_row_and_entry_is_looked_at(tmp_path):
         + sum(row[column] is not None for row in deliveries for column in (10, 11))
         + 2 * len(sample().rows["dead"])
         + len(sample().rows["dedup"])
+        + sum(row[4] is not None for row in sample().rows["session"])
     )
     assert verifier.checked == rows + entries
 
