@@ -21,6 +21,7 @@ from embedq import (
     StoreInUse,
     UsageError,
 )
+from embedq.broker.desk import Desk
 from embedq.events import Notice
 
 SOON = 20.0
@@ -287,7 +288,9 @@ def test_a_script_that_forgets_to_stop_leaves_a_clean_file(path: Path) -> None:
     subprocess.run([sys.executable, "-c", EXIT, str(path)], check=True, timeout=60)
     with Broker(path) as broker:
         assert broker.stats().events.get("unclean_start") is None
-        assert broker.desk.store.clean
+        desk = broker.desk
+        assert isinstance(desk, Desk)
+        assert desk.store.clean
 
 
 KILLED = EXIT + "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
