@@ -308,6 +308,7 @@ def test_a_fork_is_refused_with_what_to_do(desk: Desk, queue: QueueState) -> Non
     with pytest.raises(ForkedBroker, match="belongs to the parent") as caught:
         desk.put(queue, b"body")
     assert "spawn" in (caught.value.hint or "")
+    desk.store.close(clean=False)  # nobody else does: only the desk took itself for a child
 
 
 # ----------------------------------------------------------------------------- interrupts
