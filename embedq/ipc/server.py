@@ -32,7 +32,7 @@ _log = logging.getLogger("embedq.ipc")
 #: Messages read in one turn of the loop: answers must leave between two.
 _TURN: Final = 256
 #: Messages in the queues of one connection, beyond what waits in its session.
-_QUEUED: Final = 64
+_QUEUED: Final = 16
 _HEARTBEAT_MS: Final = 1_000
 _DEAD_MS: Final = 3_000
 #: Milliseconds that a closing host spends on its last words.
@@ -80,6 +80,8 @@ class Server:
         self._started = threading.Event()
         self._failure: BaseException | None = None
         self._pid = 0
+        #: Bytes that may wait for a client that does not read, before it is dropped.
+        self.most_unsent = UNSENT_MOST
         self.messages = 0
         self.frames = 0
         self._blocked: dict[Session, bytes] = {}
@@ -343,7 +345,7 @@ class Server:
                 data = frames.encode(message)
             if not self._send(session.address, data):
                 self._blocked[session] = data
-                if session.unsent_bytes + len(data) > UNSENT_MOST:
+                if session.unsent_bytes + len(data) > self.most_unsent:
                     self._sessions.drop(session, "too_slow", "the client does not read")
                 self._retry_later()
                 return

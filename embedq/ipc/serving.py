@@ -253,6 +253,11 @@ class Serving:
         session.dropped(taken)
         session.remember(n, stale)
         told, size = await self._hand_over(session, leases, keep=request.keep)
+        while leases and not told and session.address is not None:
+            # It does not read what it has asked for: that went to others.
+            await session.room()
+            leases = await self._claimed(session, request, (), stale)
+            told, size = await self._hand_over(session, leases, keep=request.keep)
         self.answer(session, frames.Exchanged(n, told, sorted(stale)), size)
 
     @staticmethod
@@ -306,7 +311,8 @@ class Serving:
         for lease in leases:
             message = lease.message
             size += len(message.body) + len(message.headers or b"") + _ENVELOPE
-            if session.address is None or (told and size > self._desk.limits.batch_bytes):
+            full = session.is_full or (told and size > self._desk.limits.batch_bytes)
+            if session.address is None or full:
                 back.append(lease)
                 continue
             if keep:

@@ -115,14 +115,9 @@ def test_a_killed_client_costs_an_attempt_of_what_it_had_started(
     assert rows[0].error is not None
     assert ErrorInfo.decode(rows[0].error).type == "WorkerDied"
     eventually(lambda: told)
-    assert dict(told[0].fields) | {"cause": ""} == {
-        "worker": "holder",
-        "pid": holder.process.pid,
-        "cause": "",
-        "rss": 0,
-        "started": 1,
-        "released": 3,
-    }
+    fields = told[0].fields
+    assert (fields["worker"], fields["pid"]) == ("holder", holder.process.pid)
+    assert (fields["started"], fields["released"], fields["rss"]) == (1, 3, 0)
     eventually(lambda: not holder.marks.exists())
 
 
