@@ -136,7 +136,8 @@ def test_every_file_beside_a_database_is_on_the_page(tmp_path: Path) -> None:
         broker.queue("orders").put("teapot")
         broker.desk.store.look_around()  # the ballast is made then
         assert {path.name for path in tmp_path.iterdir()} <= set(told)
-        assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
+        modes = {path: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+        assert modes == {path: 0o700 if path.is_dir() else 0o600 for path in modes}
     # A journal is SQLite's before the file has a log: embedq never leaves one.
     suffixes = [suffix for suffix in placement._BESIDE if suffix != "-journal"]
     assert {f"shop.db{suffix}" for suffix in suffixes} <= set(told)
