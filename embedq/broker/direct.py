@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from embedq.broker import settling
+from embedq.broker.handover import LARGE
 from embedq.broker.leases import Lease
 from embedq.broker.ready import Entry
 from embedq.broker.state import GroupState, QueueState
@@ -109,6 +110,8 @@ class Handing:
             if not leases:  # it was a duplicate
                 group.waiters.put_back(waiter)
                 continue
+            if max([len(lease.message.body) for lease in leases]) > LARGE:
+                group.queue.large = True
             # In this order: whoever settles an interruption keeps what the table has, and that
             # must have reached its holder.
             waiter.got = leases

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from embedq.broker.engine import Engine
 
 #: Bytes of a body from which on a queue's bodies are read outside the lock.
-_LARGE = 64 * 1024
+LARGE = 64 * 1024
 
 
 def with_messages(engine: Engine, claim: moves.Claim) -> list[Lease]:
@@ -59,7 +59,7 @@ def check_messages(
         except TypeError:  # damaged in a way that makes a value one of another kind
             sound = False
         (good if sound else bad).append(lease)
-    if max([len(lease.message.body) for lease in good], default=0) > _LARGE:
+    if max([len(lease.message.body) for lease in good], default=0) > LARGE:
         leases[0].group.queue.large = True
     return good, [(lease, found.get(lease.seq)) for lease in bad]
 

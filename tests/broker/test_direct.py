@@ -157,6 +157,15 @@ def test_many_messages_are_shared_out_in_turn(
     assert seqs(desk.claim(group, 9)) == [7, 8]
 
 
+def test_a_large_body_is_noted_for_the_claims_to_come(
+    desk: Desk, queue: QueueState, group: GroupState
+) -> None:
+    waiter = wait(desk, group)
+    desk.put(queue, b"x" * 100_000)
+    assert len(waiter.handed()) == 1
+    assert queue.large
+
+
 def test_each_waiter_s_session_is_recorded(
     desk: Desk, queue: QueueState, group: GroupState
 ) -> None:
