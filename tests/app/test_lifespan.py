@@ -224,13 +224,14 @@ def test_a_server_that_gives_up_its_application_does_not_wait_for_the_grace(
     assert left_in(server.path) == [1]
 
 
-def test_a_file_in_use_keeps_the_application_from_starting_and_says_why(
+def test_a_file_that_cannot_be_opened_keeps_the_application_from_starting_and_says_why(
     serve: Callable[..., Server], tmp_path: Path
 ) -> None:
-    with Broker(tmp_path / "q.db"):
-        server = serve()
-        assert server.process.wait(60) == 3
-        server.until("is in use by process")
+    (tmp_path / "q.db").write_text("This is a letter, and no database at all.\n" * 100)
+    (tmp_path / "q.db").chmod(0o600)
+    server = serve()
+    server.until("q.db is not")
+    assert server.process.wait(60) == 3
     assert not any("startup complete" in line for line in server.lines)
 
 

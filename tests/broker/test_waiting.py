@@ -440,7 +440,14 @@ def test_a_claim_does_not_wait_in_a_group_that_is_removed_under_its_hands(
         else:
             asyncio.run(asyncio.wait_for(desk.await_claim(group, 1, None), SOON))
 
+    enlisted: list[Waiter] = []
+
+    def enlist(_: Waiters, waiter: Waiter) -> bool:
+        enlisted.append(waiter)
+        return True
+
     monkeypatch.setattr(Round, "check", then_removed)
+    monkeypatch.setattr(Waiters, "enlist", enlist)
     with pytest.raises(GroupNotFound):
         wait(kind)
-    assert not group.waiters
+    assert not enlisted
