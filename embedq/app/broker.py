@@ -27,7 +27,7 @@ from embedq.events import Listener
 from embedq.limits import LIMITS, Limits
 from embedq.names import check_queue_name
 from embedq.policy import Duration, RetryPolicy
-from embedq.workers.spec import Consumers, ConsumerSpec
+from embedq.workers.spec import Companion, Consumers, ConsumerSpec
 
 if TYPE_CHECKING:
     import asyncio
@@ -73,7 +73,8 @@ class Broker:
         self._settings: setting.Settings | None = None
         self._declared: dict[str, dict[str, object]] = {}
         self._states: dict[str, QueuePort] = {}
-        self._consumers = Consumers(lambda: self.settings.redact)
+        #: What is registered here: the consumers, and what runs beside them.
+        self.consumers = Consumers(lambda: self.settings.redact)
         self._hearing = Hearing()
         self._backing: Backing | None = None
         self._runner: ConsumerRunner | None = None
@@ -89,6 +90,14 @@ class Broker:
         if self._settings is None:
             self._settings = setting.resolve(self._given)
         return self._settings
+
+    def override(self, **given: object) -> None:
+        """Replace settings while the file is not open: what a command line says wins."""
+        with self._lock:
+            if self._backing is not None:
+                raise UsageError(f"{self!r} is open already", hint="do not use it at import")
+            self._given.update(setting.check(given))
+            self._settings = None
 
     @overload
     def queue(
@@ -141,10 +150,18 @@ class Broker:
         The same function again (a reloaded module, a notebook's cell) takes the former's place.
         """
         with self._lock:
-            former = self._consumers.add(spec)
+            former = self.consumers.add(spec)
             runner = self._runner
         if runner is not None:
             runner.add(spec, former)
+
+    def accompany(self, companion: Companion) -> None:
+        """Let something start and stop with the consumers: at once if they run."""
+        with self._lock:
+            self.consumers.companions.append(companion)
+            runner = self._runner
+        if runner is not None:
+            runner.accompany(companion)
 
     @overload
     def on(self, event: str, /, *, queue: str | None = None) -> Callable[[Listener], Listener]: ...
@@ -161,13 +178,7 @@ class Broker:
         ends it; without a listener a decorator. Raises InvalidOption for an unknown event.
         """
         if listener is None:
-            self._hearing.check(event, queue)
-
-            def decorate(function: Listener) -> Listener:
-                self._hearing.add(event, function, queue)
-                return function
-
-            return decorate
+            return self._hearing.decorator(event, queue)
         return self._hearing.add(event, listener, queue)
 
     # ---------------------------------------------------------------------------- opening
@@ -268,7 +279,7 @@ class Broker:
                 raise UsageError(f"{self!r} runs already", hint="start it once, in one place")
             backing = self._open(again=True)
             runner = self._runner = ConsumerRunner(
-                backing.desk, list(self._consumers), loop=loop, employer=backing
+                backing.desk, self.consumers, loop=loop, employer=backing
             )
         try:
             runner.start()
@@ -307,7 +318,8 @@ class Broker:
         """Run the consumers until SIGTERM or SIGINT (or `stop`), then drain and close.
 
         The first signal drains, a second one ends the grace. Handlers that the application has
-        set for these signals are called, too. Outside the main thread no signal is handled.
+        set for these signals are called, too. Outside the main thread no signal is handled. It
+        also ends when the store has stopped, and raises why: StoreFailed, StoreCorrupt.
         """
         from embedq.workers.signals import Signals, drain_at_signal  # noqa: PLC0415
 
@@ -316,7 +328,8 @@ class Broker:
             runner = self._start(None)
             self._signals = signals
             try:
-                return drain_at_signal(runner, signals, seconds)
+                with self.backing.ending_on_failure(signals.stop):
+                    return drain_at_signal(runner, signals, seconds)
             finally:
                 self._signals = None
                 self._runner = None
@@ -378,9 +391,8 @@ class Broker:
     def stats(self) -> BrokerStats:
         """Return the numbers of the host and all its queues."""
         runner = self._runner
-        if runner is None:
-            return self.desk.office.stats()
-        return self.desk.office.stats(running=runner.running, stuck=runner.stuck)
+        running, stuck = (runner.running, runner.stuck) if runner else (0, 0)
+        return self.desk.office.stats(running=running, stuck=stuck)
 
     astats = twin(stats)
 

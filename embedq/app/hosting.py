@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -17,7 +18,7 @@ from embedq.app.settings import Settings
 from embedq.app.succession import Succession
 from embedq.broker.host import MEMORY, open_engine
 from embedq.clock import Clock, SystemClock
-from embedq.errors import EmbedqError, InvalidOption, StoreInUse
+from embedq.errors import EmbedqError, InvalidOption, StoreClosed, StoreInUse
 from embedq.limits import Limits
 from embedq.storage.placement import os_failure
 from embedq.workers.here import HERE, check_opening, is_worker
@@ -60,6 +61,10 @@ class Backing(Protocol):
 
     def wait_until_served(self) -> None:
         """Return once other processes can connect to the host, or never will."""
+        ...
+
+    def ending_on_failure(self, stop: Callable[[], object]) -> AbstractContextManager[None]:
+        """Call `stop` when nothing can be stored here any more; leaving raises why."""
         ...
 
     def close(self) -> None:
@@ -175,6 +180,18 @@ class Hosted:
         if self._server is not None:
             self._server.report(death)
 
+    @contextmanager
+    def ending_on_failure(self, stop: Callable[[], object]) -> Iterator[None]:
+        """Call `stop` when the store has stopped; leaving raises why."""
+        off = self.desk.events.on("store_failed", lambda _: stop())
+        try:
+            yield
+        finally:
+            off()
+        failure = self.desk.store.stopped
+        if failure is not None and not isinstance(failure, StoreClosed):
+            raise failure
+
     def close(self) -> None:
         """Serve nobody any more, then close the file."""
         self.wait_until_served()
@@ -234,6 +251,11 @@ class Connected:
 
     def wait_until_served(self) -> None:
         """Return at once: this process is connected."""
+
+    @contextmanager
+    def ending_on_failure(self, stop: Callable[[], object]) -> Iterator[None]:  # noqa: ARG002
+        """Do nothing: when a host fails, another process takes its place."""
+        yield
 
     def close(self) -> None:
         """Leave, then close what this process has become the host of."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from embedq import Broker, RetryPolicy, UsageError
+from embedq import Broker, RetryPolicy, StoreFailed, UsageError
 from embedq.errors import EmbedqError
 
 ONCE = RetryPolicy(max_attempts=1)
@@ -218,3 +218,23 @@ def test_a_second_ctrl_c_ends_the_drain_of_a_block(path: Path, kind: str) -> Non
     with Broker(path) as broker:
         assert broker.queue("orders").get(0).attempt == 1
         assert "unclean_start" not in broker.stats().events
+
+
+def test_a_service_whose_store_has_stopped_ends_with_the_reason(path: Path) -> None:
+    broker = Broker(path)
+    orders = broker.queue("orders")
+
+    @orders.consumer
+    def handle(_order: object) -> None:
+        """Do nothing."""
+
+    def break_down() -> None:
+        poll(lambda: broker.running)
+        broker.desk.store.stop(StoreFailed("the disk is gone"))  # type: ignore[attr-defined]
+
+    breaker = threading.Thread(target=break_down)
+    breaker.start()
+    with pytest.raises(StoreFailed, match="the disk is gone"):
+        broker.run()
+    breaker.join()
+    assert not broker.running
