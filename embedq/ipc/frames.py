@@ -43,12 +43,16 @@ class Token(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Held(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A lease that a client still holds after its host died. `started`: a handler has it."""
+    """A lease that a client still holds after its host died. `started`: a handler has it.
+
+    `mark`: its place in the client's marks, which stays its own.
+    """
 
     group: int
     seq: int
     counter: int
     started: bool
+    mark: int = -1
 
 
 class WireEnding(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -128,7 +128,6 @@ class Sessions:
                 hello, Numbers(op.id, answered.decode(op.requests)), places
             )
         self._take_up(session, address, fd, hello, version)
-        del self.opening[address]
         then(session)
 
     def _take_up(

@@ -16,25 +16,22 @@ import msgspec
 from embedq.lifecycle import FINAL
 from embedq.policy import QueuePolicy
 from embedq.storage import burial, reads, statements as sql
+from embedq.storage.apply_sessions import SessionApplier
 from embedq.storage.ops import (
-    SESSION_KEPT_MS,
     Ack,
     Bury,
     Cancel,
-    CloseSession,
     Collect,
     DeclareGroup,
     DeclareQueue,
     Fail,
     Forget,
     Op,
-    OpenSession,
     Pause,
     PurgeDead,
     PutRows,
     Redrive,
     Release,
-    Remember,
     RemoveGroup,
     Retire,
     Save,
@@ -108,15 +105,13 @@ class Applier:
                 (DeclareGroup, "_declare_group"),
                 (RemoveGroup, "_remove_group"),
                 (Pause, "_pause"),
-                (OpenSession, "_open_session"),
-                (Remember, "_remember"),
-                (CloseSession, "_close_session"),
                 (Collect, "_collect"),
                 (Retire, "_retire"),
                 (Forget, "_forget"),
                 (Save, "_save"),
             )
         }
+        self._handlers.update(SessionApplier(connection, epoch).handlers)
 
     def apply(self, op: Op) -> None:
         """Do one operation other than PutPlain and Ack, which the store merges."""
@@ -327,24 +322,6 @@ class Applier:
     def _pause(self, op: Pause) -> None:
         self._execute(sql.QUEUE_PAUSE, (int(op.paused), op.queue))
         self.catalogue.queues[op.queue].paused = op.paused
-
-    def _open_session(self, op: OpenSession) -> None:
-        op.requests = b""
-        if op.token is not None:
-            self._execute(sql.SESSION_FORGET, (self._epoch - 1, op.opened - SESSION_KEPT_MS))
-            found = self._execute(sql.SESSION_FIND, (op.token,)).fetchone()
-            if found is not None:
-                op.id, op.requests = found[0], found[1] or b""
-                self._execute(sql.SESSION_AGAIN, (op.name, self._epoch, op.opened, op.id))
-                return
-        row = (op.name, self._epoch, op.opened, op.token)
-        op.id = self._execute(sql.SESSION_ADD, row).lastrowid or 0
-
-    def _remember(self, op: Remember) -> None:
-        self._execute(sql.SESSION_REMEMBER, (op.encode(), op.session))
-
-    def _close_session(self, op: CloseSession) -> None:
-        self._execute(sql.SESSION_CLOSE, (op.session,))
 
     # ----------------------------------------------------------------------- upkeep
 

@@ -294,6 +294,11 @@ class MemoryStore:
         state = self._open_state()
         return lambda: _tally(state)
 
+    def find_sessions(self, tokens: Iterable[bytes]) -> dict[bytes, int]:
+        """Return the ids of the sessions that have these tokens."""
+        known = {row.token: id_ for id_, row in self._open_state().sessions.items()}
+        return {token: known[token] for token in tokens if token in known}
+
     def session_names(self, ids: Iterable[int]) -> dict[int, str]:
         """Return the names of sessions."""
         sessions = self._open_state().sessions

@@ -44,3 +44,11 @@ def _(op: ops.CloseSession, state: State) -> None:
     row = state.sessions.get(op.session)
     if row is not None:
         state.sessions[op.session] = row._replace(token=None, requests=b"")
+
+
+@apply.register
+def _(op: ops.Reissue, state: State) -> None:
+    for seq, group, attempt, counter in op.deliveries:
+        row = state.open_row(group, seq)
+        if row is not None and row.attempt == attempt:
+            state.put_row(row._replace(epoch=state.epoch, counter=counter))

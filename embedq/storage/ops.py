@@ -327,6 +327,16 @@ class CloseSession(Op):
     session: int
 
 
+@dataclass(slots=True)
+class Reissue(Op):
+    """Let open deliveries of an earlier epoch count as given out now, under new counters.
+
+    `deliveries`: (seq, group, attempt, counter) each. One that is not open is left as it is.
+    """
+
+    deliveries: list[tuple[int, int, int, int]]
+
+
 def is_forgotten(epoch: int, opened: int, current: int, now: int) -> bool:
     """Whether the token of a session counts no more: nobody can come back with it."""
     return epoch < current - 1 and opened < now - SESSION_KEPT_MS

@@ -190,6 +190,10 @@ class Store(Protocol):
         """Return the names of sessions, for display."""
         ...
 
+    def find_sessions(self, tokens: Iterable[bytes]) -> dict[bytes, int]:
+        """Return the ids of the sessions that have these tokens."""
+        ...
+
     def backup(
         self,
         lock: Lock,

@@ -173,6 +173,11 @@ class Questions:
 
         return count
 
+    def find_sessions(self, tokens: Iterable[bytes]) -> dict[bytes, int]:
+        """See the port."""
+        wanted = list(tokens)
+        return self.read(lambda db: reads.find_sessions(db, wanted))
+
     def session_names(self, ids: Iterable[int]) -> dict[int, str]:
         """See the port."""
         wanted = list(ids)

@@ -287,3 +287,13 @@ def session_names(connection: sqlite3.Connection, ids: Iterable[int]) -> dict[in
         if row is not None:
             names[id_] = row[1]
     return names
+
+
+def find_sessions(connection: sqlite3.Connection, tokens: Iterable[bytes]) -> dict[bytes, int]:
+    """Answer `Store.find_sessions`."""
+    found: dict[bytes, int] = {}
+    for token in tokens:
+        row = connection.execute(sql.SESSION_FIND, (token,)).fetchone()
+        if row is not None:
+            found[token] = row[0]
+    return found

@@ -303,6 +303,9 @@ SESSION_CLOSE = "UPDATE session SET token=NULL,requests=NULL WHERE id=?"
 SESSION_FORGET = (
     "UPDATE session SET token=NULL,requests=NULL WHERE token IS NOT NULL AND epoch<? AND opened<?"
 )
+REISSUE = (
+    "UPDATE delivery SET epoch=?,counter=? WHERE seq=? AND grp=? AND attempt=? AND ended IS NULL"
+)
 SESSION_NAME = "SELECT id,name FROM session WHERE id=?"
 #: The ends of earlier hosts: ";" is the character after ":".
 META_DEATHS = "SELECT key,value FROM meta WHERE key>='death:' AND key<'death;'"

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+from embedq.lifecycle import Outcome
 from embedq.storage import answered
 from embedq.storage.answered import Answer
 from embedq.storage.ops import (
     SESSION_KEPT_MS,
     CloseSession,
+    Fail,
     OpenSession,
     PutRows,
+    Reissue,
     Remember,
 )
 from tests.conformance.atomicity import commit_and_fail
-from tests.conformance.scenario import PUT_AT, STARTED, Scenario, Theme, plain, row
+from tests.conformance.scenario import (
+    ENDED,
+    PUT_AT,
+    RETRY_AT,
+    STARTED,
+    Scenario,
+    Theme,
+    plain,
+    row,
+)
 
 TOKEN = bytes(range(16))
 
@@ -104,3 +116,28 @@ class Sessions(Theme):
             scene.reopen()
             scene.do(OpenSession("new", STARTED + SESSION_KEPT_MS, bytes([epoch])))
         assert again(scene)[0] == old
+
+    def test_sessions_are_found_by_their_tokens(self, scene: Scenario) -> None:
+        first = scene.do(OpenSession("a", STARTED, TOKEN)).id
+        second = scene.do(OpenSession("b", STARTED, bytes(16))).id
+        scene.session("host")
+        scene.do(CloseSession(second))
+        scene.reopen()
+        assert scene.store.find_sessions([TOKEN, bytes(16), b"x"]) == {TOKEN: first}
+
+    def test_open_deliveries_are_given_out_anew_under_new_counters(self, scene: Scenario) -> None:
+        queue, group = scene.queue_and_group()
+        first, second, third = scene.put(queue, 3)
+        scene.start(group, first, second, third)
+        scene.do(Fail(group, third, 1, ENDED, Outcome.FAILED, RETRY_AT))
+        scene.reopen()
+        epoch = scene.store.epoch
+        scene.do(Reissue([(first, group, 1, 71), (second, group, 2, 72), (third, group, 1, 73)]))
+        seqs = [first, second, third]
+        assert scene.store.open_deliveries(group, seqs) == {first: 71}
+        latest = scene.store.latest(group, first)
+        assert latest is not None
+        assert (latest.epoch, latest.attempt, latest.ended) == (epoch, 1, None)
+        other = scene.store.latest(group, second)
+        assert other is not None
+        assert other.epoch == epoch - 1

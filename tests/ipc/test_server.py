@@ -361,3 +361,11 @@ def test_a_put_whose_answer_was_lost_is_done_once_by_the_next_host(served: Serve
                 assert len(session.numbers.known) == 1
         finally:
             server.stop()
+
+
+def test_what_follows_hello_at_once_is_served_after_the_welcome(served: Served) -> None:
+    peer = served.peer(hello=False)
+    peer.send(frames.Hello(list(frames.VERSIONS), peer.token, "hasty", 1))
+    peer.send(frames.Put(1, served.q, 0, [b"early"]))
+    assert isinstance(peer.find(lambda _: True), frames.Welcome)
+    assert isinstance(peer.answer_to(1), frames.Stored_)

@@ -1,0 +1,56 @@
+"""What the operations about sessions change, in SQL, inside a transaction of the writer.
+
+Knows: the statements about sessions and their deliveries.
+Does not know: every other operation (apply.py), transactions, who may come back.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Mapping
+
+from embedq.storage import statements as sql
+from embedq.storage.ops import (
+    SESSION_KEPT_MS,
+    CloseSession,
+    Op,
+    OpenSession,
+    Reissue,
+    Remember,
+)
+
+
+class SessionApplier:
+    """Applies these operations through one connection. Used with the writer's lock held."""
+
+    def __init__(self, connection: sqlite3.Connection, epoch: int) -> None:
+        self._execute = connection.execute
+        self._epoch = epoch
+        self.handlers: Mapping[type[Op], Callable[..., None]] = {
+            OpenSession: self._open,
+            Remember: self._remember,
+            CloseSession: self._close,
+            Reissue: self._reissue,
+        }
+
+    def _open(self, op: OpenSession) -> None:
+        op.requests = b""
+        if op.token is not None:
+            self._execute(sql.SESSION_FORGET, (self._epoch - 1, op.opened - SESSION_KEPT_MS))
+            found = self._execute(sql.SESSION_FIND, (op.token,)).fetchone()
+            if found is not None:
+                op.id, op.requests = found[0], found[1] or b""
+                self._execute(sql.SESSION_AGAIN, (op.name, self._epoch, op.opened, op.id))
+                return
+        row = (op.name, self._epoch, op.opened, op.token)
+        op.id = self._execute(sql.SESSION_ADD, row).lastrowid or 0
+
+    def _remember(self, op: Remember) -> None:
+        self._execute(sql.SESSION_REMEMBER, (op.encode(), op.session))
+
+    def _close(self, op: CloseSession) -> None:
+        self._execute(sql.SESSION_CLOSE, (op.session,))
+
+    def _reissue(self, op: Reissue) -> None:
+        for seq, group, attempt, counter in op.deliveries:
+            self._execute(sql.REISSUE, (self._epoch, counter, seq, group, attempt))
