@@ -41,6 +41,7 @@ class Line:
         line.setsockopt(zmq.HEARTBEAT_IVL, _HEARTBEAT_MS)
         line.setsockopt(zmq.HEARTBEAT_TIMEOUT, _DEAD_MS)
         self._monitor = line.get_monitor_socket(_GONE)
+        self._wake = wake.fileno()  # how the poller names it
         self._poller = zmq.Poller()
         for each in (line, self._monitor, wake):
             self._poller.register(each, zmq.POLLIN)
@@ -63,12 +64,16 @@ class Line:
         """Send one message. Never waits long: ask `can_send` first."""
         self._socket.send(data, 0, len(data) < _COPIED_BYTES)
 
-    def poll(self, seconds: float | None, *, to_send: bool = False) -> None:
-        """Wait for a message, for the end of the host, or to be woken; or until it can send."""
+    def poll(self, seconds: float | None, *, to_send: bool = False) -> bool:
+        """Wait for a message, for the end of the host, or to be woken; or until it can send.
+
+        Returns whether it was woken.
+        """
         self._poller.modify(self._socket, zmq.POLLIN | zmq.POLLOUT if to_send else zmq.POLLIN)
-        self._poller.poll(None if seconds is None else max(1, round(seconds * 1000)))
+        found = self._poller.poll(None if seconds is None else max(1, round(seconds * 1000)))
         if _events(self._monitor) & zmq.POLLIN:
             self.is_gone = True
+        return any(each == self._wake for each, _ in found)
 
     def received(self) -> list[bytes]:
         """Return the messages that have come."""

@@ -16,17 +16,17 @@ import select
 import socket
 import threading
 from _thread import allocate_lock
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Final
 
 from embedq.clock import Clock, SystemClock
 from embedq.errors import EmbedqError, ForkedBroker, StoreClosed
 from embedq.ipc import frames
 from embedq.ipc.failures import HostGone, NoHost, raised
-from embedq.ipc.frames import VERSIONS, Answer, Hello, Request
-from embedq.ipc.ledger import Answered, Asked, Ledger, OnProgress
+from embedq.ipc.frames import VERSIONS, Answer, Hello, ProtocolError, Request
+from embedq.ipc.ledger import Answered, Asked, Ledger, OnProgress, answer_of
 from embedq.ipc.place import Found
 from embedq.storage.fork import on_fork
 
@@ -35,12 +35,11 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("embedq.ipc")
 
-#: Bytes of bodies that go into one message of the wire, as far as there is more than one.
-_MESSAGE_BYTES: Final = 1 << 20
-_MESSAGE_FRAMES: Final = 1_000
 _WELCOME_S: Final = 2.0
 _LOOK_AGAIN_S: Final = 0.05
 _TICK_S: Final = 1.0
+
+Make = Callable[[int, int], Request]
 
 
 class Link:
@@ -79,7 +78,6 @@ class Link:
         self._on_missing = on_missing
         self._lock = allocate_lock()
         self._ledger = Ledger()
-        self._outbox: deque[Request] = deque()
         self._signalled = False
         self._ending = False
         self._refused: Exception | None = None
@@ -96,7 +94,7 @@ class Link:
 
     def start(self, timeout: float | None = None) -> frames.Welcome:
         """Connect and return the host's welcome. Raises NoHost, or why the host refused."""
-        self._thread.start()
+        self.begin()
         self._welcomed.wait(timeout)
         if self._refused is not None:
             raise self._refused
@@ -104,41 +102,71 @@ class Link:
             raise NoHost("no process hosts the file, or it has not answered in time")
         return self.welcome
 
+    def begin(self) -> None:
+        """Look for a host, in the background. What is asked meanwhile waits for one."""
+        self._thread.start()
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has been closed, or was refused."""
+        return self._ending
+
     def ask(
-        self,
-        make: Callable[[int, int], Request],
-        *,
-        repeat: bool = True,
-        **on: Any,  # noqa: ANN401
+        self, make: Make, *, repeat: bool = True, progress: OnProgress | None = None
     ) -> Answer:
-        """Send a request and wait for its answer; see `send`. Raises what the host raised."""
+        """Send a request and wait for its answer; see `send`. Raises what the host raised.
+
+        `progress` is called here, on the caller's thread; what it raises ends the waiting.
+        """
+        if progress is not None:
+            return self._ask_with_progress(make, progress, repeat=repeat)
         gate = allocate_lock()
         gate.acquire()
-        asked = self.send(make, lambda _: gate.release(), repeat=repeat, **on)
+        asked = self.send(make, lambda _: gate.release(), repeat=repeat)
         gate.acquire()
+        return answer_of(asked)
+
+    def _ask_with_progress(self, make: Make, progress: OnProgress, *, repeat: bool) -> Answer:
+        steps: SimpleQueue[tuple[int, int] | None] = SimpleQueue()
+
+        def step(done: int, total: int) -> None:
+            steps.put((done, total))
+
+        asked = self.send(make, lambda _: steps.put(None), repeat=repeat, progress=step)
+        while (told := steps.get()) is not None:
+            progress(*told)
         return answer_of(asked)
 
     def send(
         self,
-        make: Callable[[int, int], Request],
+        make: Make,
         answered: Answered,
         *,
         repeat: bool = True,
         progress: OnProgress | None = None,
+        note: Callable[[Asked], object] = lambda _: None,
     ) -> Asked:
         """Send what `make(n, seen)` returns; `answered(asked)` is called on the link's thread.
 
         `repeat`: it may be sent to the next host, too, if this one ends before it answers.
+        `note(asked)` is called before it can be sent: for those who may be interrupted here.
         """
         with self._lock:
             self._check()
             ledger = self._ledger
+            seen = ledger.seen
             n = ledger.number()
-            asked = Asked(n, make(n, ledger.seen), answered, repeat=repeat, progress=progress)
+            asked = Asked(n, make(n, seen), answered, repeat=repeat, progress=progress)
+            note(asked)
             ledger.enter(asked)
-            self._outbox.append(asked.frame)
         self._signal()
         return asked
+
+    def cancel(self, n: int) -> None:
+        """Let a request be answered with what there is: nobody waits any longer."""
+        with self._lock:
+            self._ledger.cancel(n)
+        self._signal()
 
     def pass_on(self, asked: Asked, answered: Answered) -> bool:
         """Let somebody else have the answer: nobody waits for it any more. False: it has come."""
@@ -153,7 +181,7 @@ class Link:
         """Send something that has no answer. What is lost with a host is not repeated."""
         with self._lock:
             self._check()
-            self._outbox.append(frame)
+            self._ledger.outbox.append(frame)
         self._signal()
 
     def _check(self) -> None:
@@ -165,7 +193,7 @@ class Link:
     def _signal(self) -> None:
         if not self._signalled:
             self._signalled = True
-            with suppress(BlockingIOError):  # then it has enough to read
+            with suppress(OSError):  # it has enough to read, or has just ended
                 self._ours.send(b"\0")
 
     # ------------------------------------------------------------------- the thread
@@ -182,8 +210,7 @@ class Link:
                     self._on_missing()
                 else:
                     with Line(host.endpoint, self._max_bytes, self._theirs) as line:
-                        if self._greet(line):
-                            self._serve(line)
+                        if self._understands(line):
                             served_at = self._monotonic()
                 self._lose_patience(served_at)
         except Exception as error:  # noqa: BLE001 - whoever waits must learn of it
@@ -191,6 +218,20 @@ class Link:
             self._refused = error
         finally:
             self._end()
+
+    def _understands(self, line: Line) -> bool:
+        """Talk with a host until it is gone; False: nobody serves there, or something else."""
+        try:
+            if not self._greet(line):
+                return False
+            self._serve(line)
+        except ProtocolError as wrong:
+            error = wrong  # `wrong` ends with this block
+            _log.warning("what answers for the host is not understood: %s", error)
+            self._lost()
+            self._fail(self._ledger.sent, lambda _: error)
+            return False
+        return True
 
     def _find_one(self) -> Found | None:
         try:
@@ -210,9 +251,10 @@ class Link:
         self._clear()
 
     def _clear(self) -> None:
-        self._signalled = False
         with suppress(BlockingIOError):
             self._theirs.recv(4096)
+        # Last: who finds it set before is not waited for, but has put down what it wants sent.
+        self._signalled = False
 
     def _greet(self, line: Line) -> bool:
         """Say hello and wait for the welcome; False: nobody serves there."""
@@ -243,12 +285,12 @@ class Link:
         self._ending = True
 
     def _begin(self, welcome: frames.Welcome) -> None:
+        with self._lock:
+            self._ledger.restart()
         self.welcome = welcome
         self._on_welcome(welcome)
         with self._lock:
-            # What was told to nobody is not in the ledger: it went with the last host.
-            self._outbox.clear()
-            self._outbox.extend(asked.frame for asked in self._ledger.again())
+            self._ledger.repeat()
         self._welcomed.set()
 
     def _serve(self, line: Line) -> None:
@@ -256,11 +298,11 @@ class Link:
         tick_at = self._monotonic() + _TICK_S
         self._flush(line)
         while not self._ending and not line.is_gone:
-            line.poll(_TICK_S, to_send=bool(self._outbox))
-            if self._signalled:
+            if line.poll(_TICK_S, to_send=bool(self._ledger.outbox)):
                 self._clear()
             if self._monotonic() >= tick_at:
                 tick_at = self._monotonic() + _TICK_S
+                self._signalled = False  # whoever set it may have been interrupted there
                 self._on_tick()
             for data in line.received():
                 for answer in frames.decode_answers(data):
@@ -272,21 +314,10 @@ class Link:
             self._lost()
 
     def _flush(self, line: Line) -> None:
-        while line.can_send and self._outbox:
-            line.send(frames.encode(self._next_message()))
-
-    def _next_message(self) -> Sequence[Request]:
-        message: list[Request] = []
-        size = 0
-        with self._lock:
-            while self._outbox and len(message) < _MESSAGE_FRAMES and size < _MESSAGE_BYTES:
-                frame = self._outbox.popleft()
-                message.append(frame)
-                size += _size_of(frame)
-                asked = self._ledger.get(getattr(frame, "n", 0))
-                if asked is not None:
-                    asked.sent = True
-        return message
+        while line.can_send and self._ledger.outbox:
+            with self._lock:
+                message = self._ledger.next_message()
+            line.send(frames.encode(message))
 
     def _take(self, answer: Answer) -> None:
         n = getattr(answer, "n", None)
@@ -316,7 +347,6 @@ class Link:
 
     def _fail(self, take: Callable[[], list[Asked]], error: Callable[[Asked], Exception]) -> None:
         with self._lock:
-            self._outbox.clear()
             failed = [(asked, asked.answered) for asked in take()]
             for asked, _ in failed:
                 asked.error = error(asked)
@@ -334,7 +364,9 @@ class Link:
             return
         self._ending = True
         self._signal()
-        if self._thread.is_alive() and self._thread is not threading.current_thread():
+        if self._thread.ident is None:
+            self._end()
+        elif self._thread is not threading.current_thread():
             self._thread.join(timeout)
 
     def _say_goodbye(self, line: Line) -> None:
@@ -365,22 +397,3 @@ class Link:
         self._lock = allocate_lock()
         self._ending = True
         self._refused = ForkedBroker("this connection belongs to the parent process")
-
-
-def answer_of(asked: Asked) -> Answer:
-    """Return the answer to a request. Raises what it failed with."""
-    if asked.error is not None:
-        raise asked.error
-    answer = asked.answer
-    assert answer is not None  # noqa: S101 - one of the two is set
-    if isinstance(answer, frames.Failed):
-        raise raised(answer)
-    return answer
-
-
-def _size_of(frame: Request) -> int:
-    if isinstance(frame, frames.Put):
-        return sum(map(len, frame.bodies))
-    if isinstance(frame, frames.PutRows):
-        return sum(len(row.body) for row in frame.rows)
-    return 64

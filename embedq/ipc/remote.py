@@ -27,10 +27,10 @@ from embedq.ipc.calls import WORKER_DIED, WorkerDeath
 from embedq.ipc.handles import RemoteGroup, RemoteLease, RemoteQueue
 from embedq.ipc.hearing import RemoteEvents
 from embedq.ipc.ledger import Asked
-from embedq.ipc.link import Link
+from embedq.ipc.link import Link, Make
 from embedq.ipc.marks import Marks, Progress
 from embedq.ipc.place import Found, find_host, folder_of, make_folder
-from embedq.ipc.traffic import Make, Traffic
+from embedq.ipc.traffic import Traffic
 from embedq.ipc.verbs import OnProgress, encoded, remote
 from embedq.limits import LIMITS, Limits
 
@@ -143,7 +143,8 @@ class RemoteDesk(Traffic):
             self.holdings.lost(answer.counters)
 
     def _listen(self, names: list[str]) -> None:
-        self._link.tell(frames.Listen(names))
+        if not self._link.ended:
+            self._link.tell(frames.Listen(names))
 
     def _let_go(self) -> None:
         """See who holds leases and is gone. Called now and then."""

@@ -20,17 +20,15 @@ from embedq.errors import StaleLease
 from embedq.ids import MessageIds
 from embedq.ipc import frames
 from embedq.ipc.endings import to_wire
-from embedq.ipc.frames import Answer, Exchange, Request, Token
+from embedq.ipc.frames import Answer, Exchange, Token
 from embedq.ipc.handles import Holdings, RemoteGroup, RemoteQueue
-from embedq.ipc.ledger import Asked
-from embedq.ipc.link import Link, answer_of
+from embedq.ipc.ledger import Asked, answer_of
+from embedq.ipc.link import Link, Make
 from embedq.limits import Limits
 from embedq.message import Draft, Receipt
 
 if TYPE_CHECKING:
     from embedq.broker.redaction import Redact
-
-Make = Callable[[int, int], Request]
 
 
 class Traffic:
@@ -127,19 +125,20 @@ class Traffic:
         make = self._exchange(group, pairs, most, lease_s, timeout, keep=keep)
         gate = allocate_lock()
         gate.acquire()
-        asked = self._link.send(make, lambda _: gate.release())
+        box: list[Asked] = []
         try:
+            asked = self._link.send(make, lambda _: gate.release(), note=box.append)
             if waiter is not None:
                 self._enlist(waiter, asked.n)
             gate.acquire()
+            return self._exchanged(group, pairs, asked, keep=keep, ahead=ahead)
         except BaseException:
-            self._give_up(asked, group, pairs)
+            self._give_up(box, pairs)
             raise
         finally:
             if waiter is not None:
                 with self._waits_lock:
                     self._waits.pop(waiter, None)
-        return self._exchanged(group, pairs, asked, keep=keep, ahead=ahead)
 
     async def aexchange(
         self,
@@ -156,13 +155,14 @@ class Traffic:
         make = self._exchange(group, pairs, most, lease_s, timeout, keep=keep)
         loop, to_loop = bridge()
         future: asyncio.Future[None] = loop.create_future()
-        asked = self._link.send(make, lambda _: to_loop.answer(future))
+        box: list[Asked] = []
         try:
+            asked = self._link.send(make, lambda _: to_loop.answer(future), note=box.append)
             await future
+            return self._exchanged(group, pairs, asked, keep=keep, ahead=False)
         except BaseException:
-            self._give_up(asked, group, pairs)
+            self._give_up(box, pairs)
             raise
-        return self._exchanged(group, pairs, asked, keep=keep, ahead=False)
 
     def wait_claim(
         self,
@@ -193,16 +193,40 @@ class Traffic:
         pairs = list(pairs)
         if not pairs:
             return []
-        answer = self._link.ask(lambda n, _: Exchange(n, self._endings(pairs)))
-        return self._settled(pairs, cast("frames.Exchanged", answer))
+        gate = allocate_lock()
+        gate.acquire()
+        box: list[Asked] = []
+        try:
+            asked = self._link.send(
+                self._settlement(pairs), lambda _: gate.release(), note=box.append
+            )
+            gate.acquire()
+            return self._settled(pairs, cast("frames.Exchanged", answer_of(asked)))
+        except BaseException:
+            self._give_up(box, pairs)
+            raise
 
     async def asettle(self, pairs: Pairs) -> list[Lease]:
         """Do the same as `settle`, from a coroutine."""
         pairs = list(pairs)
         if not pairs:
             return []
-        answer = await self._await(lambda n, _: Exchange(n, self._endings(pairs)))
-        return self._settled(pairs, cast("frames.Exchanged", answer))
+        loop, to_loop = bridge()
+        future: asyncio.Future[None] = loop.create_future()
+        box: list[Asked] = []
+        try:
+            asked = self._link.send(
+                self._settlement(pairs), lambda _: to_loop.answer(future), note=box.append
+            )
+            await future
+            return self._settled(pairs, cast("frames.Exchanged", answer_of(asked)))
+        except BaseException:
+            self._give_up(box, pairs)
+            raise
+
+    def _settlement(self, pairs: Pairs) -> Make:
+        endings = self._endings(pairs)
+        return lambda n, seen: Exchange(n, endings, seen=seen)
 
     def _exchange(
         self,
@@ -249,7 +273,7 @@ class Traffic:
         with self._waits_lock:
             self._waits[waiter] = n
         if waiter.cancelled:  # meanwhile
-            self._link.tell(frames.Cancel(n))
+            self._link.cancel(n)
 
     def cancel_wait(self, *waiters: Waiter) -> None:
         """Let waiters wait no more: their claims return at once, now and in future."""
@@ -258,22 +282,31 @@ class Traffic:
             with self._waits_lock:
                 n = self._waits.get(waiter)
             if n is not None:
-                self._link.tell(frames.Cancel(n))
+                self._link.cancel(n)
 
-    def _give_up(self, asked: Asked, group: RemoteGroup, pairs: Pairs) -> None:
-        """Nobody waits for a claim any more: what it brings goes back, costing no attempt."""
+    def _give_up(self, box: Sequence[Asked], pairs: Pairs) -> None:
+        """Nobody waits for an exchange any more: what it brings goes back, costing no attempt.
+
+        `box`: the request, if it was made. One that failed has changed nothing.
+        """
 
         def give_back(late: Asked) -> None:
+            if not isinstance(late.answer, frames.Exchanged):
+                return
             self.holdings.drop(lease for lease, _ in pairs)
-            if isinstance(late.answer, frames.Exchanged) and late.answer.leases:
+            leases = late.answer.leases
+            if leases:
+                self.holdings.lost(lease.counter for lease in leases)  # if they were entered
+                group = cast("Exchange", late.frame).group
                 endings = [
-                    frames.WireEnding(group.id, lease.message.seq, lease.counter, 3)
-                    for lease in late.answer.leases
+                    frames.WireEnding(group, lease.message.seq, lease.counter, 3)
+                    for lease in leases
                 ]
-                self._link.send(lambda n, _: Exchange(n, endings), lambda _: None)
+                self._link.send(lambda n, seen: Exchange(n, endings, seen=seen), lambda _: None)
 
-        if self._link.pass_on(asked, give_back):
-            self._link.tell(frames.Cancel(asked.n))
+        for asked in box:
+            if self._link.pass_on(asked, give_back):
+                self._link.cancel(asked.n)
 
     # -------------------------------------------------------------------------- keeping
 
