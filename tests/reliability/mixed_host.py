@@ -30,7 +30,7 @@ from tests.reliability.checker import Rules
 from tests.reliability.invariants_events import Answer, Call, Closed, Event, Opened, Put
 from tests.reliability.journal import Buried, Journal, read_journal
 from tests.reliability.mixed_handlers import CALM, LIVELY, Handlers
-from tests.reliability.mixed_work import Operator, Producer, Puller, World
+from tests.reliability.mixed_work import TOO_LONG_S, Operator, Producer, Puller, World
 from tests.reliability.worker import Job
 
 #: The lease of messages that are pulled, and what a test adds to be sure that it is over.
@@ -168,7 +168,10 @@ class MixedHost:
     def _drain(self) -> None:
         for queue in self.queues.values():
             queue.resume()
-        puller = Puller(self.world, f"{self._job.seed}/puller", longest_s=0.0)
+        puller = Puller(self.world, f"{self._job.seed}/puller", (0.0,))
+        if self._job.planted == "blind":  # somebody must be late, and somebody else not
+            slow = Puller(self.world, f"{self._job.seed}/slow", (2 * TOO_LONG_S,))
+            threading.Thread(target=forever, args=(slow.step,), daemon=True).start()
         desk = self._desk
         desk.upkeep.count()  # else it would be known only in a second what waits
         until = desk.monotonic() + (PLANTED_S if self._job.planted else PATIENCE_S)
@@ -178,6 +181,8 @@ class MixedHost:
                 break
             puller.step()  # waits a little if there is nothing
             self.handlers.nap(0.002)
+        if self._job.planted == "blind":
+            self.handlers.nap(4 * TOO_LONG_S)
         self.broker.stop()
         self.journal.note(Closed())
         self._note(Closed())

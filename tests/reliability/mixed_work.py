@@ -24,7 +24,7 @@ from tests.reliability.mixed_handlers import Handlers
 #: Messages in a queue above which nobody puts more into it.
 _MANY = 40
 #: Longer than the lease of what is pulled.
-_TOO_LONG_S = 0.3
+TOO_LONG_S = 0.3
 _SIZES = (0, 40, 200, 200, 5000)
 
 
@@ -170,11 +170,13 @@ def _options(put: Put, planted: str = "") -> dict[str, Any]:
 class Puller:
     """Takes messages without a handler; some of them it keeps for longer than it may."""
 
-    def __init__(self, world: World, seed: str, *, longest_s: float = _TOO_LONG_S) -> None:
+    def __init__(
+        self, world: World, seed: str, naps_s: Sequence[float] = (0.0, 0.0, 0.002, TOO_LONG_S)
+    ) -> None:
         self._world = world
         self._random = random.Random(seed)
         self._queue = world.queues["pulled"]
-        self._naps_s = (0.0, 0.0, 0.002, longest_s)
+        self._naps_s = naps_s
 
     def step(self) -> None:
         """Take some messages and settle them."""
