@@ -141,8 +141,8 @@ CATALOGUE: Final[Mapping[str, EventSpec]] = {
     # --- other processes
     "worker_died": _spec(
         *(WARNING, "worker pid cause rss started released messages"),
-        "{worker} (process {pid}) died: {cause}; {started} deliveries count as crashed, "
-        "{released} were given back",
+        "{worker} (process {pid}) died: {cause}; {started} deliveries had started, {released} "
+        "were given back",
         "a client's process ended without leaving in order",
     ),
     "client_lost": _spec(

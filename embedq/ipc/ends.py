@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 from embedq.broker import crashing, deaths, moves
 from embedq.broker.desk import Desk
 from embedq.broker.endings import RELEASED
-from embedq.broker.leases import Lease
 from embedq.errors import StoreFailed
 from embedq.ipc import place
 from embedq.ipc.calls import WorkerDeath
 from embedq.ipc.marks import SUFFIX
-from embedq.ipc.remains import TIMEOUT, sort_out, timeout_error
+from embedq.ipc.remains import TIMEOUT, Remains, sort_out, timeout_error
 from embedq.ipc.session import Session
 from embedq.message import ErrorInfo
 from embedq.storage.ops import CloseSession
@@ -82,7 +81,7 @@ class Ends:
         cause = deaths.describe(death, "worker")
         if report is not None and report.killed_for == TIMEOUT:
             cause = timeout_error(report.timeout_s)
-        crashed, released = await self._settle(session, cause, report)
+        left = await self._settle(session, cause, report)
         self._remove_marks(session)
         await self._desk.arun(moves.Change([CloseSession(session.id)]))
         self._desk.events.emit(
@@ -91,9 +90,9 @@ class Ends:
             pid=session.pid,
             cause=deaths.summary(cause),
             rss=0 if report is None else report.rss,
-            started=len(crashed),
-            released=released,
-            messages=[self._desk.ids.encode(lease.seq) for lease in crashed[:_NAMED]],
+            started=len(left.started),
+            released=left.released,
+            messages=[self._desk.ids.encode(lease.seq) for lease in left.started[:_NAMED]],
         )
 
     async def give_up(self, session: Session, away_s: float) -> None:
@@ -101,14 +100,14 @@ class Ends:
         text = (
             f"{session} has not answered for {away_s} s: it was stopped, or its connection broke"
         )
-        crashed, released = await self._settle(session, ErrorInfo.capped("ClientLost", text))
+        left = await self._settle(session, ErrorInfo.capped("ClientLost", text))
         self._desk.events.emit(
             "client_lost",
             client=session.name,
             pid=session.pid,
             seconds=away_s,
-            started=len(crashed),
-            released=released,
+            started=len(left.started),
+            released=left.released,
         )
 
     async def drop(self, session: Session, text: str) -> None:
@@ -118,11 +117,8 @@ class Ends:
 
     async def _settle(
         self, session: Session, cause: ErrorInfo, report: WorkerDeath | None = None
-    ) -> tuple[list[Lease], int]:
-        """End what a session held: started deliveries have crashed, those that wait cost nothing.
-
-        Returns what has crashed, and how many were given back.
-        """
+    ) -> Remains:
+        """End what a session held: what had started has crashed, what waits costs nothing."""
         left = sort_out(session, self._desk.store.epoch, cause, report)
         counters = list(session.leases)
         session.settling.update(counters)
@@ -131,7 +127,7 @@ class Ends:
             await crashing.acrashed(self._desk, left.crashed, cause)
         finally:
             session.dropped(counters)
-        return left.crashed, left.released
+        return left
 
     async def give_back(self, session: Session, counters: list[int]) -> None:
         """Let deliveries be ready again, as if they had never started."""

@@ -22,12 +22,21 @@ DRAIN: Final = "drain"
 
 
 class Remains(NamedTuple):
-    """How deliveries end. `crashed`: those whose handlers may have ended their process."""
+    """How deliveries end. `crashed`: those whose handlers may have ended their process.
+
+    `late`: those whose handlers were the reason to end it; they are among the pairs.
+    """
 
     pairs: list[tuple[Lease, Ending]]
     crashed: list[Lease]
+    late: list[Lease]
     #: How many are given back.
     released: int
+
+    @property
+    def started(self) -> list[Lease]:
+        """Those whose handlers ran when the process ended."""
+        return [*self.crashed, *self.late]
 
 
 def sort_out(
@@ -37,15 +46,18 @@ def sort_out(
     progress = session.progress(epoch)
     pairs: list[tuple[Lease, Ending]] = []
     crashed: list[Lease] = []
+    late: list[Lease] = []
     released = 0
     for counter, held in session.leases.items():
         ending = _ending(held.lease, progress.get(counter), cause, report)
         if ending is not None:
             pairs.append((held.lease, ending))
             released += ending is RELEASED
+            if isinstance(ending, Failed) and ending.outcome is Outcome.TIMED_OUT:
+                late.append(held.lease)
         elif held.lease.is_held:
             crashed.append(held.lease)
-    return Remains(pairs, crashed, released)
+    return Remains(pairs, crashed, late, released)
 
 
 def _ending(

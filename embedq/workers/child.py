@@ -85,10 +85,11 @@ def main(orders: Orders, lines: Lines) -> None:
     try:
         worker = Worker(orders, lines, reports)
     except BaseException as error:  # noqa: BLE001 - told by the application
-        if not (isinstance(error, SystemExit) and error.code == UNGUARDED):
+        unguarded = isinstance(error, SystemExit) and error.code == UNGUARDED
+        if not unguarded:
             reports.tell(Note("refused", _told(error)))
         reports.close(_TELL_S)
-        sys.exit(UNGUARDED if isinstance(error, SystemExit) else CANNOT_START)
+        sys.exit(UNGUARDED if unguarded else CANNOT_START)
     worker.run()
 
 

@@ -213,6 +213,9 @@ class SoloCrew:
         elif self._is_async:
             run.cancel(run.why)
         if not self._is_async:
+            if self.is_late:
+                seconds = self.spec.timeout or 0.0
+                raise StillLate(f"the handler ran for longer than {seconds:g} seconds, twice")
             raise WorkerStopped("the worker process is being stopped")
 
     @property
@@ -274,3 +277,10 @@ class HandlerTimeout(TimeoutError):
 
 class WorkerStopped(BaseException):
     """Raised in a handler whose worker has to go; the message is given back."""
+
+
+class StillLate(WorkerStopped):
+    """Raised in a handler that has swallowed its HandlerTimeout. The same for people."""
+
+    __module__ = "builtins"
+    __qualname__ = "Timeout"

@@ -88,6 +88,7 @@ def test_a_worker_that_was_killed_for_a_timeout_costs_an_attempt_and_no_crash(
     assert (ending.outcome, ending.delay_s) == (Outcome.TIMED_OUT, 7.0)  # its second attempt
     assert ending.error is not None
     assert ending.error.type == "Timeout"
+    assert [lease.seq for lease in left.started] == [2]
     client.marks.close()
 
 

@@ -13,7 +13,6 @@ import pytest
 
 from embedq import Broker
 from embedq.errors import InvalidOption
-from embedq.workers import reference
 from embedq.workers.finding import NoHandler, find
 from embedq.workers.reference import Reference, refer
 
@@ -89,7 +88,7 @@ def test_a_function_of_an_interactive_session_is_refused(monkeypatch: pytest.Mon
         """Do nothing."""
 
     typed.__module__, typed.__qualname__ = "__main__", "typed"
-    monkeypatch.setattr(reference.sys, "modules", {**sys.modules, "__main__": ModuleType("x")})
+    monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
     with pytest.raises(InvalidOption, match="interactive session"):
         refer(typed, "orders", "default", "typed")
 
