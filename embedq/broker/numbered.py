@@ -228,6 +228,8 @@ async def aput_rows(
 
     check_batch(queue, [len(row.body) for row in rows], desk.limits)
     bounds.check_fits(queue, len(rows))
+    if queue.policy.max_length is not None:
+        await bounds.acount(desk)
     may_wait = queue.policy.when_full == "block" and (timeout is None or timeout > 0)
     until = None if timeout is None else desk.monotonic() + timeout
     waiting = waiter if may_wait else None

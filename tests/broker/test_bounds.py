@@ -9,11 +9,14 @@ import pytest
 from embedq.broker import bounds
 from embedq.broker.desk import Desk
 from embedq.broker.host import open_engine
+from embedq.broker.moves import Change
+from embedq.broker.numbered import Numbers, aput_rows, plain_row
 from embedq.broker.state import QueueState
 from embedq.clock import VirtualClock
 from embedq.errors import QueueFull
 from embedq.message import draft
 from embedq.policy import QueuePolicy
+from embedq.storage.ops import OpenSession
 
 SOON = 20.0
 
@@ -201,4 +204,18 @@ def test_a_coroutine_refuses_and_drops_nothing_either(tmp_path: Path, when_full:
     with crashed(tmp_path / "q.db", when_full) as desk:
         queue = desk.existing_queue("orders")
         asyncio.run(bounds.aput(desk, queue, [draft(b"5")]))
+        assert [message.body for message in desk.peek(queue)] == [b"4", b"5"]
+
+
+@pytest.mark.parametrize("when_full", ["reject", "drop_oldest"])
+def test_a_client_is_refused_nothing_and_drops_nothing_either(
+    tmp_path: Path, when_full: str
+) -> None:
+    with crashed(tmp_path / "q.db", when_full) as desk:
+        queue = desk.existing_queue("orders")
+        session = OpenSession("client", 1, bytes(16))
+        desk.writer.run(Change([session]))
+        rows = [plain_row(0, b"5")]
+        put = aput_rows(desk, queue, rows, numbers=Numbers(session.id), n=1, timeout=0)
+        asyncio.run(put)
         assert [message.body for message in desk.peek(queue)] == [b"4", b"5"]
