@@ -112,7 +112,8 @@ class WaitingMachine(EngineMachine):
         got = one.waiter.handed()
         if got:
             self.check_claim(one.queue, one.group, got, one.most, LEASE_S)
-        if self.impatient:
+        # What others hold in hand was theirs before anything is given back: they go first.
+        if self.impatient and not any(other.waiter.handed() for other in self.waiting):
             self.impatient = False
             self.leave(one, got)
         elif not got and not self.claims(one.queue, one.group, one.most):
