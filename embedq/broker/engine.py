@@ -25,6 +25,7 @@ from embedq.broker import (
     settling,
     supply,
 )
+from embedq.broker.inherited import Inheritance
 from embedq.broker.intake import check_batch, row_of, too_large
 from embedq.broker.leases import Deadlines, Lease
 from embedq.broker.registry import Registry
@@ -88,6 +89,8 @@ class Engine(Registry):
         opened = OpenSession(name, self.now_ms())
         self.writer.run(moves.Change([opened]))
         self.session = opened.id
+        #: What clients of an earlier host hold, if there may be any.
+        self.inheritance: Inheritance | None = None
         self.upkeep = Upkeep(self)
         on_fork(self)
 

@@ -7,8 +7,10 @@ Does not know: consumers, clients, sockets.
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 
 from embedq.broker.desk import Desk
+from embedq.broker.inherited import inherit
 from embedq.clock import Clock, SystemClock
 from embedq.limits import LIMITS, Limits
 from embedq.storage.connection import Durability
@@ -26,12 +28,14 @@ def open_engine(
     clock: Clock | None = None,
     limits: Limits = LIMITS,
     upkeep: bool = True,
+    survivors: Collection[bytes] = (),
 ) -> Desk:
     """Become the host of a database file and return its engine. Close it when done.
 
     `durability`: "full" syncs every commit (promise P1 holds with the power cut); "normal" syncs
     at checkpoints. The path ":memory:" gives a store that ends with the process, for tests.
-    `upkeep=False` leaves `engine.upkeep.round()` to the caller.
+    `upkeep=False` leaves `engine.upkeep.round()` to the caller. `survivors`: tokens of sessions
+    that may outlive an earlier host: what they hold is kept until a server has settled it.
 
     Raises:
         StoreInUse: a live process is the host already.
@@ -43,6 +47,8 @@ def open_engine(
         engine = Desk(MemoryStore(clock), clock=clock, limits=limits)
     else:
         engine = _open_file(path, durability, clock, limits)
+    if survivors:
+        inherit(engine, survivors)
     if upkeep:
         engine.upkeep.start()
     return engine

@@ -97,6 +97,9 @@ def admit(engine: Engine, group: GroupState, waiting: Waiting, now: int) -> None
         else:
             index.place(waiting, entry, now)
     elif touched.epoch != engine.store.epoch:
+        heirs = engine.inheritance
+        if heirs is not None and heirs.adopt(engine, group, waiting, entry):
+            return
         # Its host died while it was being delivered: that was an attempt, and perhaps its fault.
         entry.attempt, entry.crashes = touched.attempt, touched.crashes + 1
         entry.died_in = touched.epoch

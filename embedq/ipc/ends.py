@@ -110,6 +110,11 @@ class Ends:
             released=left.released,
         )
 
+    async def late(self, session: Session) -> None:
+        """Settle a delivery that was met after its session had ended."""
+        cause = session.cause or ErrorInfo.capped("ClientLost", f"{session} is gone")
+        await self._settle(session, cause)
+
     async def drop(self, session: Session, text: str) -> None:
         """Settle what a session held that broke the rules."""
         cause = ErrorInfo.capped("ClientDropped", f"{session} was dropped: {text}")
@@ -119,6 +124,7 @@ class Ends:
         self, session: Session, cause: ErrorInfo, report: WorkerDeath | None = None
     ) -> Remains:
         """End what a session held: what had started has crashed, what waits costs nothing."""
+        session.cause = cause
         left = sort_out(session, self._desk.store.epoch, cause, report)
         counters = list(session.leases)
         session.settling.update(counters)

@@ -45,7 +45,7 @@ class Token(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Held(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A lease that a client still holds after its host died. `started`: a handler has it.
 
-    `mark`: its place in the client's marks, which stays its own.
+    `mark`: its place in the client's marks, which stays its own. `keep`: the host is to renew it.
     """
 
     group: int
@@ -53,6 +53,7 @@ class Held(msgspec.Struct, frozen=True, array_like=True, gc=False):
     counter: int
     started: bool
     mark: int = -1
+    keep: bool = False
 
 
 class WireEnding(msgspec.Struct, frozen=True, array_like=True, gc=False):

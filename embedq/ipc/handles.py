@@ -139,7 +139,11 @@ class Holdings:
         with self._lock:
             self._shown = list(self._by_counter.values())
             return [
-                Held(lease.group.id, lease.seq, lease.counter, lease.progress is not None)
+                Held(
+                    *(lease.group.id, lease.seq, lease.counter, lease.progress is not None),
+                    mark=lease.mark,
+                    keep=lease in self._kept,
+                )
                 for lease in self._shown
             ]
 

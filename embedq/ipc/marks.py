@@ -34,6 +34,7 @@ PLACES: Final = 4096
 DONE_BIT: Final = 1 << 63
 FAILED_BIT: Final = 1 << 62
 
+_MADE: Final = ".making"
 _PRIVATE: Final = 0o600
 _BYTES: Final = 8
 _MOST: Final = 1 << 20
@@ -86,16 +87,20 @@ class Marks:
         Raises OSError when the operating system refuses.
         """
         path = folder / f"{session.hex()}{SUFFIX}"
+        # Under another name until it is locked: one that nobody holds is removed by a new host.
+        made = path.with_suffix(_MADE)
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        fd = os.open(path, flags, _PRIVATE)
+        fd = os.open(made, flags, _PRIVATE)
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.ftruncate(fd, _BYTES * (places + 1))
+            path.hardlink_to(made)
             marks = cls(path, fd, places)
         except BaseException:
             os.close(fd)
-            path.unlink(missing_ok=True)
             raise
+        finally:
+            made.unlink(missing_ok=True)
         on_fork(_mine)
         with _mine.lock:
             _mine.held[str(path)] = marks

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 import stat
 import sys
 import tempfile
@@ -28,6 +29,7 @@ _FOLDER: Final = ".ipc"
 _SOCKET: Final = ".sock"
 _SCHEME: Final = "ipc://"
 _PRIVATE: Final = 0o700
+_TOKEN: Final = re.compile("[0-9a-f]{32}")
 _EPOCH_DIGITS: Final = 12  # the path must still fit after many epochs
 
 
@@ -123,6 +125,21 @@ def find_host(path: str | os.PathLike[str]) -> Found | None:
     if owner is None or not owner.alive or not owner.socket or owner.epoch is None:
         return None
     return Found(owner.pid, owner.epoch, owner.socket)
+
+
+def sessions_left(path: str | os.PathLike[str]) -> set[bytes]:
+    """Return the tokens of the sessions that an earlier host of a database has left, dead or not.
+
+    Those are the ones with marks; the next host settles what they hold. Read it before `tidy`.
+    """
+    folder = folder_of(path)
+    names = [entry.stem for entry in folder.glob(f"*{MARKS}")] if folder.is_dir() else []
+    return {bytes.fromhex(name) for name in names if _TOKEN.fullmatch(name)}
+
+
+def marks_path(folder: Path, token: bytes) -> Path:
+    """Return where the marks of a session are."""
+    return folder / f"{token.hex()}{MARKS}"
 
 
 def tidy(folder: Path, epoch: int) -> list[Path]:

@@ -97,7 +97,6 @@ class Server:
         Raises InsecurePermissions, StoreFailed: then nobody is served.
         """
         place.make_folder(self._folder)
-        place.tidy(self._folder, self._desk.store.epoch)
         self._pid = os.getpid()
         self._thread = threading.Thread(target=self._run, name="embedq-ipc", daemon=True)
         self._thread.start()
@@ -108,6 +107,7 @@ class Server:
                 f"{self.endpoint}: the socket cannot be served: {self._failure}"
             ) from self._failure
         self._announce(self.endpoint)
+        place.tidy(self._folder, self._desk.store.epoch)
 
     def stop(self, reason: str = "") -> None:
         """Say goodbye to the clients and serve no more. Safe to call twice; nothing in a fork."""
@@ -179,6 +179,7 @@ class Server:
         context = zmq.Context()
         try:
             self._bind(context)
+            self._sessions.expect()
             self._started.set()
             await self._ending
         finally:

@@ -336,8 +336,8 @@ class Serving:
             self._desk.cancel_wait(waiter)
 
     def _held(self, session: Session, token: frames.Token) -> Lease:
-        held = session.leases.get(token.counter)
-        if held is None or (held.lease.group.id, held.lease.seq) != (token.group, token.seq):
+        held = session.find(token)
+        if held is None:
             raise StaleLease(f"the lease of message {token.seq} no longer counts")
         return held.lease
 

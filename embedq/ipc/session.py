@@ -17,8 +17,10 @@ from typing import Final, NamedTuple
 from embedq.broker.awaiting import LoopWaiter
 from embedq.broker.leases import Lease
 from embedq.broker.numbered import Numbers
-from embedq.ipc.frames import Answer, Hello, WireEnding
+from embedq.ipc import frames
+from embedq.ipc.frames import Answer, Hello, Token, WireEnding
 from embedq.ipc.marks import Progress, progress_of, read_all
+from embedq.message import ErrorInfo
 
 _log = logging.getLogger("embedq.ipc")
 
@@ -47,21 +49,30 @@ class Held(NamedTuple):
 class Session:
     """One client, from its first Hello until it leaves or is given up."""
 
-    def __init__(self, hello: Hello, numbers: Numbers, places: int) -> None:
+    def __init__(
+        self, hello: Hello, numbers: Numbers, places: int, *, expected: bool = False
+    ) -> None:
         self.token = hello.session
         self.numbers = numbers
         self.id = numbers.session
         #: Where answers go; None while it is not connected.
         self.address: bytes | None = None
         self.ended = False
+        #: An earlier host has left it: it has not said hello to this one.
+        self.expected = expected
+        #: What came of it, once it has ended.
+        self.cause: ErrorInfo | None = None
         self.update(hello)
         self.leases: dict[int, Held] = {}
         #: Counters of leases that a request under way will end.
         self.settling: set[int] = set()
         #: Counters of which the client said that their handlers run.
         self.known_started: set[int] = set()
-        self._free = list(range(places - 1, -1, -1))
-        self.places = places
+        #: What the leases of an earlier host were given out as: (epoch, counter), by counter.
+        self.inherited: dict[int, tuple[int, int]] = {}
+        self._renamed: dict[int, int] = {}
+        self._words: list[int] | None = None
+        self.provide(places)
         self.tasks: dict[int, asyncio.Task[None]] = {}
         self.waiters: dict[int, LoopWaiter] = {}
         self.putting: set[int] = set()
@@ -91,6 +102,38 @@ class Session:
 
     # -------------------------------------------------------------------------- leases
 
+    def provide(self, places: int) -> None:
+        """Give out the places of a file of marks, before there are leases."""
+        self.places = places
+        self._free = list(range(places - 1, -1, -1))
+
+    def inherit(self, lease: Lease, epoch: int, counter: int) -> None:
+        """Enter a lease of an earlier host, which had given it out as `counter`."""
+        self.leases[lease.counter] = Held(lease, -1)
+        self.inherited[lease.counter] = (epoch, counter)
+
+    def give_anew(self, lease: Lease, told: frames.Held) -> None:
+        """The client goes on holding a lease, under its new counter."""
+        mark = -1
+        if told.mark in self._free:
+            self._free.remove(told.mark)
+            mark = told.mark
+        self.leases[lease.counter] = Held(lease, mark)
+        self.inherited.pop(lease.counter, None)
+        self._renamed[told.counter] = lease.counter
+        if told.started:
+            self.known_started.add(lease.counter)
+
+    def find(self, token: Token | WireEnding | frames.Held) -> Held | None:
+        """Return a lease by its token, as this host or the one before has given it out."""
+        for counter in (token.counter, self._renamed.get(token.counter)):
+            held = None if counter is None else self.leases.get(counter)
+            if held is not None and (held.lease.seq, held.lease.group.id) == (
+                *(token.seq, token.group),
+            ):
+                return held
+        return None
+
     def add(self, lease: Lease) -> int:
         """Enter a lease; return its place for marks."""
         mark = self._free.pop() if self._free else -1
@@ -105,17 +148,12 @@ class Session:
         found: list[Held | None] = []
         taken = []
         for ending in endings:
-            held = self.leases.get(ending.counter)
-            if (
-                held is None
-                or ending.counter in self.settling
-                or held.lease.seq != ending.seq
-                or held.lease.group.id != ending.group
-            ):
+            held = self.find(ending)
+            if held is None or held.lease.counter in self.settling:
                 found.append(None)
                 continue
-            self.settling.add(ending.counter)
-            taken.append(ending.counter)
+            self.settling.add(held.lease.counter)
+            taken.append(held.lease.counter)
             found.append(held)
         return found, taken
 
@@ -124,6 +162,7 @@ class Session:
         for counter in counters:
             self.settling.discard(counter)
             self.known_started.discard(counter)
+            self.inherited.pop(counter, None)
             held = self.leases.pop(counter, None)
             if held is not None and held.mark >= 0:
                 self._free.append(held.mark)
@@ -147,20 +186,31 @@ class Session:
 
         Where nobody can tell, they have started. `epoch`: of the host that gave them out.
         """
-        unknown = dict.fromkeys(self.leases, Progress.STARTED)
-        if self.marks is None:
-            return unknown
+        self.freeze()
+        if not self._words:
+            return dict.fromkeys(self.leases, Progress.STARTED)
+        head, *words = self._words
+        noted = progress_of(words)
+        found: dict[int, Progress] = {}
+        for counter, held in self.leases.items():
+            issued, as_counter = self.inherited.get(counter, (epoch, counter))
+            progress = noted.get(as_counter) if head in {0, issued} else None
+            is_marked = held.mark >= 0 or counter in self.inherited
+            if progress is None and (not is_marked or counter in self.known_started):
+                progress = Progress.STARTED
+            if progress is not None:
+                found[counter] = progress
+        return found
+
+    def freeze(self) -> None:
+        """Read the marks for the last time: nobody writes them any more."""
+        if self._words is not None or self.marks is None:
+            return
         try:
-            head, *words = read_all(self.marks)
-        except (OSError, ValueError) as error:
+            self._words = list(read_all(self.marks))
+        except OSError as error:
             _log.warning("the marks %s cannot be read: %s", self.marks, error)
-            return unknown
-        noted = progress_of(words) if head in {0, epoch} else {}
-        return {
-            counter: noted.get(counter, Progress.STARTED)
-            for counter, held in self.leases.items()
-            if counter in noted or held.mark < 0 or counter in self.known_started
-        }
+            self._words = []
 
     # ------------------------------------------------------------------------- requests
 

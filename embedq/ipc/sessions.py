@@ -20,6 +20,7 @@ from embedq.errors import EmbedqError
 from embedq.ipc import frames, marks as marked
 from embedq.ipc.calls import WorkerDeath
 from embedq.ipc.ends import Ends
+from embedq.ipc.heirs import Heirs
 from embedq.ipc.liveness import Connections, has_ended, peer_of, watch_process
 from embedq.ipc.session import Session
 from embedq.storage import answered
@@ -57,7 +58,9 @@ class Sessions:
         self._desk = desk
         self._send = send
         self._flush = flush
+        self._folder = folder
         self.ends = Ends(desk, folder)
+        self._heirs = Heirs(desk, self.ends)
         self._grace_s = grace_s
         self._loop = asyncio.get_running_loop()
         self.connections: Connections[bytes] = Connections()
@@ -93,7 +96,7 @@ class Sessions:
             self.refuse(address, "protocol_error", f"a session has {_TOKEN_BYTES} bytes")
         elif is_open:
             session = self.by_token.get(hello.session)
-            if session is None:
+            if session is None or session.expected:
                 self.opening[address] = []
                 self.ends.do(self._open(address, fd, hello, version, then))
             else:
@@ -122,11 +125,20 @@ class Sessions:
         if address not in self.opening:
             return  # it left meanwhile
         session = self.by_token.get(hello.session)
-        if session is None:
+        if session is None or session.expected:
             places = _places_of(hello.marks)
-            session = self.by_token[hello.session] = Session(
-                hello, Numbers(op.id, answered.decode(op.requests)), places
-            )
+            numbers = Numbers(op.id, answered.decode(op.requests))
+            if session is None:
+                session = Session(hello, numbers, places, expected=True)
+            else:
+                session.numbers = numbers
+                session.provide(places)
+            self.by_token[hello.session] = session
+            self._stop_timer(session)
+            await self._heirs.give_anew(session, hello)
+            if address not in self.opening:  # and gone again
+                self._await_return(session)
+                return
         self._take_up(session, address, fd, hello, version)
         then(session)
 
@@ -138,9 +150,7 @@ class Sessions:
             self.by_address.pop(session.address, None)
             self.connections.release(session.address)
             self.connections.claim(fd, address)
-        timer = self._timers.pop(session, None)
-        if timer is not None:
-            timer.cancel()
+        self._stop_timer(session)
         session.discard()
         session.update(hello)
         session.address = address
@@ -153,14 +163,13 @@ class Sessions:
         desk = self._desk
         tokens: list[tuple[int, int]] = []
         shown: set[int] = set()
-        if hello.epoch == desk.store.epoch:
-            for position, each in enumerate(hello.held):
-                held = session.leases.get(each.counter)
-                if held is not None and held.lease.seq == each.seq:
-                    tokens.append((position, each.counter))
-                    shown.add(each.counter)
-                    if each.started:
-                        session.known_started.add(each.counter)
+        for position, told in enumerate(hello.held):
+            held = session.find(told)
+            if held is not None:
+                tokens.append((position, held.lease.counter))
+                shown.add(held.lease.counter)
+                if told.started:
+                    session.known_started.add(held.lease.counter)
         # What was handed over and never arrived, or was let go.
         missing = [c for c in session.leases if c not in shown and c not in session.settling]
         if missing:
@@ -176,6 +185,26 @@ class Sessions:
             marks=session.places,
         )
 
+    def _stop_timer(self, session: Session) -> None:
+        timer = self._timers.pop(session, None)
+        if timer is not None:
+            timer.cancel()
+
+    def expect(self) -> None:
+        """Wait for the sessions of earlier hosts: those that live for a moment, others not."""
+        for session in self._heirs.expected(self._folder):
+            self.by_token[session.token] = session
+            if self._is_dead(session):
+                session.freeze()
+                self._died(session)
+            else:
+                self._await_return(session)
+                self._watch_pid(session, session.pid or None)
+        self._heirs.listen()
+
+    def _await_return(self, session: Session) -> None:
+        self._timers[session] = self._loop.call_later(self._grace_s, self._missed, session)
+
     # ----------------------------------------------------------------------------- watch
 
     def _watch(self, session: Session, fd: int) -> None:
@@ -184,6 +213,9 @@ class Sessions:
         pid = peer_of(fd)
         if pid is None:
             pid = _holder_of(session.marks)
+        self._watch_pid(session, pid)
+
+    def _watch_pid(self, session: Session, pid: int | None) -> None:
         watch = None if pid is None or pid == os.getpid() else watch_process(pid)
         if watch is not None:
             self._watched[session] = watch
@@ -230,7 +262,7 @@ class Sessions:
         if self._is_dead(session):
             self._died(session)
         else:
-            self._timers[session] = self._loop.call_later(self._grace_s, self._missed, session)
+            self._await_return(session)
 
     def drop(self, session: Session, code: str, text: str) -> None:
         """A client that breaks the rules is not served any more."""
@@ -265,9 +297,8 @@ class Sessions:
             self.connections.release(session.address)
         if self.by_token.get(session.token) is session:
             del self.by_token[session.token]
-        timer = self._timers.pop(session, None)
-        if timer is not None:
-            timer.cancel()
+        self._heirs.forget(session)
+        self._stop_timer(session)
         self._unwatch(session)
         session.end()
 
