@@ -20,7 +20,7 @@ ROOM_OF = {
     "sqlite3": "embedq/storage/",
     "sqlite_utils": "embedq/storage/",
     "watchdog": "embedq/workers/",
-    "zmq": "embedq/workers/",
+    "zmq": "embedq/ipc/",
 }
 NEVER = {"cloudpickle", "dill", "marshal", "pickle", "shelve", "transports"}
 NEVER_CALLED = {"__import__", "eval", "exec"}
