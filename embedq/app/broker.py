@@ -21,7 +21,7 @@ from embedq.app.queue import Queue
 from embedq.broker.redaction import Redact
 from embedq.broker.stats import BrokerStats
 from embedq.broker.twins import twin
-from embedq.clock import Clock, parse_duration
+from embedq.clock import Clock
 from embedq.errors import NotRunning, UsageError
 from embedq.events import Listener
 from embedq.limits import LIMITS, Limits
@@ -81,8 +81,6 @@ class Broker:
         self._signals: Signals | None = None
         self._stopped = False
         self._origin = Origin(repr(self))
-
-    # -------------------------------------------------------------------------- declaring
 
     @property
     def settings(self) -> setting.Settings:
@@ -247,8 +245,7 @@ class Broker:
 
     def _close(self) -> None:
         with self._lock:
-            backing = self._backing
-            self._backing = None
+            backing, self._backing = self._backing, None
             self._states = {}
             self._hearing.disconnect()
             self._stopped = True
@@ -302,7 +299,7 @@ class Broker:
         if signals is not None:
             signals.stop()
             return None
-        runner, seconds = self._runner, self._grace(grace)
+        runner, seconds = self._runner, self.settings.grace_or(grace)
         if runner is not None:
             runner.check_caller(blocks=True)
         try:
@@ -310,9 +307,6 @@ class Broker:
         finally:
             self._runner = None
             self._close()
-
-    def _grace(self, grace: Duration | None) -> float:
-        return self.settings.grace if grace is None else parse_duration(grace, "grace")
 
     def run(self, grace: Duration | None = None) -> Report:
         """Run the consumers until SIGTERM or SIGINT (or `stop`), then drain and close.
@@ -323,7 +317,7 @@ class Broker:
         """
         from embedq.workers.signals import Signals, drain_at_signal  # noqa: PLC0415
 
-        seconds = self._grace(grace)
+        seconds = self.settings.grace_or(grace)
         with Signals() as signals:
             runner = self._start(None)
             self._signals = signals
@@ -381,8 +375,6 @@ class Broker:
 
         return lifespan_of(self, self._aleave)
 
-    # ---------------------------------------------------------------------------- looking
-
     @property
     def queues(self) -> tuple[Queue[Any], ...]:
         """All queues of the file, declared here or not."""
@@ -405,5 +397,4 @@ class Broker:
     _astop = twin(stop)
 
     def __repr__(self) -> str:
-        path = self._given.get("path")
-        return "Broker()" if path is None else f"Broker({path!r})"
+        return f"Broker({self._given['path']!r})" if "path" in self._given else "Broker()"

@@ -41,9 +41,15 @@ class Hearing:
 
         return off
 
-    def check(self, event: str, queue: str | None) -> None:
-        """Raise InvalidOption for what nobody could listen to, whatever the listener."""
+    def decorator(self, event: str, queue: str | None) -> Callable[[Listener], Listener]:
+        """Return what adds the function below it. InvalidOption, whatever the function."""
         check_listener(event, print, queue)
+
+        def decorate(function: Listener) -> Listener:
+            self.add(event, function, queue)
+            return function
+
+        return decorate
 
     def connect(self, events: Events) -> None:
         """Let all hear the events of a file that has been opened."""

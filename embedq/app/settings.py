@@ -17,6 +17,7 @@ from embedq.broker.redaction import Patterns, Redact
 from embedq.clock import parse_duration
 from embedq.errors import InvalidOption, shown
 from embedq.limits import Limits
+from embedq.policy import Duration
 
 Durability = Literal["full", "normal"]
 Role = Literal["auto", "host", "client"]
@@ -41,6 +42,10 @@ class Settings:
     grace: float
     redact: Redact | None
     sources: Mapping[str, str]
+
+    def grace_or(self, given: Duration | None) -> float:
+        """Return the seconds of a drain: what is given with the call, else the setting."""
+        return self.grace if given is None else parse_duration(given, "grace")
 
 
 def _path(value: object, what: str) -> str:

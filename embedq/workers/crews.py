@@ -20,7 +20,7 @@ from embedq.workers.drain import Drain, Report
 from embedq.workers.here import is_worker
 from embedq.workers.loop import LoopCrew, LoopThread
 from embedq.workers.runner import Runner
-from embedq.workers.spec import ConsumerSpec
+from embedq.workers.spec import Companion, Consumers, ConsumerSpec
 from embedq.workers.threads import ThreadCrew
 from embedq.workers.watch import Watch
 
@@ -50,6 +50,7 @@ class ConsumerRunner:
     ) -> None:
         self._desk = desk
         self._waiting = list(specs)
+        self._companions = list(specs.companions) if isinstance(specs, Consumers) else []
         self._loop = loop
         self._rng = rng
         self._employer = employer
@@ -86,8 +87,21 @@ class ConsumerRunner:
         with self._lock:
             self._started = True
             specs, self._waiting = self._waiting, []
+            companions = list(self._companions)
         for spec in specs:
             self._start(spec)
+        for companion in companions:
+            companion.start()
+
+    def accompany(self, companion: Companion) -> None:
+        """Let something start and stop with the consumers: it starts at once if they have."""
+        with self._lock:
+            if self._drain is not None:
+                return  # it comes too late
+            self._companions.append(companion)
+            started = self._started
+        if started:
+            companion.start()
 
     def add(self, spec: ConsumerSpec, instead_of: Sequence[ConsumerSpec] = ()) -> None:
         """Add a consumer: it starts at once if the others have.
@@ -187,6 +201,8 @@ class ConsumerRunner:
             return self._report
         if self._hurried:
             drain.hurry()
+        for companion in self._companions:
+            companion.stop()
         emit = self._desk.events.emit
         emit("drain_started", running=self.running, grace_s=grace_s, reason=reason)
         report = Report(0, 0, self.stuck, 0.0)  # should the drain itself fail

@@ -10,10 +10,10 @@ import random
 import re
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Protocol
 
 from embedq.broker.redaction import Redact
 from embedq.clock import parse_duration
@@ -255,6 +255,18 @@ def _name_of(function: Callable[..., object]) -> str:
     return str(name or type(function).__qualname__).rpartition("<locals>.")[2]
 
 
+class Companion(Protocol):
+    """What runs beside the consumers of a broker. Neither call may take long, or fail."""
+
+    def start(self) -> None:
+        """Begin, in the background: the consumers run."""
+        ...
+
+    def stop(self) -> None:
+        """End: the consumers are about to be drained."""
+        ...
+
+
 class Consumers:
     """All registered consumers of a broker. Safe to use from any thread."""
 
@@ -268,6 +280,8 @@ class Consumers:
     def __init__(self, redact: Callable[[], Redact | None] = lambda: None) -> None:
         #: What hides secrets in texts of errors, as the broker's settings say.
         self.redact = redact
+        #: What starts and stops with them.
+        self.companions: list[Companion] = []
         self._all.add(self)
         self._lock = threading.Lock()
         self._by_group: dict[tuple[str, str], list[ConsumerSpec]] = {}
@@ -289,6 +303,12 @@ class Consumers:
             former = [known for known in members if _same(known.function, spec.function)]
             members[:] = [*others, spec]
             return former
+
+    def keep(self, queues: Collection[str]) -> None:
+        """Forget the consumers of all other queues."""
+        with self._lock:
+            kept = {key: specs for key, specs in self._by_group.items() if key[0] in queues}
+            self._by_group = kept
 
     def __iter__(self) -> Iterator[ConsumerSpec]:
         """Go through the consumers in the order of registration of their groups."""
