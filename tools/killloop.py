@@ -5,7 +5,8 @@ Does not know: how a host is killed (tests/reliability/killing.py), what must be
 
 The same deaths as in the tests, only more: a problem is printed with the seed that repeats it.
 `--mixed` kills hosts with consumers of every kind (tests/reliability/mixed_host.py) instead of
-bare engines; `--seeds 1000` of them, each a file of its own that four hosts die with.
+bare engines; `--seeds 1000` of them, each a file of its own that four hosts die with. `--workers`
+kills the worker processes of applications (tests/reliability/chaos.py), `--numbers` messages each.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Runs from a checkout that is not installed, too.
 sys.path.insert(0, str(ROOT))
 
+from tests.reliability.chaos import chaos  # noqa: E402
 from tests.reliability.killing import Report, chain, worker  # noqa: E402
 from tests.reliability.mixed_host import journal_of  # noqa: E402
 from tests.reliability.mixed_kills import mixed_chain  # noqa: E402
@@ -64,10 +66,22 @@ def run_mixed(seed: str, durability: str, planted: str, folder: Path, keep: Path
     return Report(outcome.deaths, outcome.confirmed, outcome.ended, problems)
 
 
+def run_workers(seed: str, numbers: int, planted: str, folder: Path) -> Report:
+    """Let the workers of one application be killed until all numbers have been handled."""
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        found = chaos(Path(place), numbers, numbers, seed, planted)
+    problems = [f"{problem} [seed {seed}]" for problem in found.problems]
+    return Report(found.kills, found.confirmed, found.confirmed, problems)
+
+
 def works(options: argparse.Namespace, seed: str) -> Iterator[tuple[Any, ...]]:
     """Return what is to be run, each a function with its arguments."""
     modes = ("full", "normal") if options.mode == "both" else (options.mode,)
     planted, folder = options.planted, options.folder
+    if options.workers:
+        for number in range(options.seeds):
+            yield run_workers, f"{seed}-{number}", options.numbers, planted, folder
+        return
     for mode in modes:
         if options.mixed:
             for number in range(options.seeds):
@@ -87,7 +101,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=2, help="files at the same time")
     parser.add_argument("--folder", type=Path, default=None, help="on the disk to try")
     parser.add_argument("--mixed", action="store_true", help="hosts with consumers of every kind")
-    parser.add_argument("--seeds", type=int, default=50, help="files of mixed hosts in each mode")
+    parser.add_argument("--workers", action="store_true", help="worker processes instead of hosts")
+    parser.add_argument("--numbers", type=int, default=10_000, help="messages for those workers")
+    parser.add_argument("--seeds", type=int, default=50, help="files of --mixed or --workers")
     parser.add_argument("--keep", type=Path, default=None, help="where journals of problems go")
     parser.add_argument(
         "--planted", default="", help='a fault to be seen: "early", or a mixed one'
