@@ -84,7 +84,7 @@ def open_backing(settings: Settings, clock: Clock | None, limits: Limits) -> Bac
         return _of_worker(settings, limits)
     _make_folder(Path(settings.path))
     if settings.role == "client":
-        return Connected.to(settings.path, limits, PATIENCE_S, None)
+        return Connected.to(settings.path, limits, PATIENCE_S, clock=clock)
     pause = threading.Event()
     for attempt in range(round(PATIENCE_S / _PAUSE_S)):
         try:
@@ -115,7 +115,13 @@ def _link(settings: Settings, clock: Clock | None, limits: Limits) -> Backing | 
     if find_host(settings.path) is None:
         return None
     try:
-        return Connected.to(settings.path, limits, 1.0, lambda: _host(settings, clock, limits))
+        return Connected.to(
+            settings.path,
+            limits,
+            1.0,
+            clock=clock,
+            open_host=lambda: _host(settings, clock, limits),
+        )
     except EmbedqError as error:
         if error.retryable:
             return None
@@ -142,7 +148,7 @@ def _of_worker(settings: Settings, limits: Limits) -> Backing:
     desk = HERE.desk
     if desk is not None and os.path.realpath(settings.path) == os.path.realpath(desk.path):
         return Connected(desk, shared=True)
-    return Connected.to(settings.path, limits, PATIENCE_S, None)
+    return Connected.to(settings.path, limits, PATIENCE_S)
 
 
 class Hosted:
@@ -220,7 +226,9 @@ class Connected:
         path: str,
         limits: Limits,
         timeout: float,
-        open_host: Callable[[], Hosted] | None,
+        *,
+        clock: Clock | None = None,
+        open_host: Callable[[], Hosted] | None = None,
     ) -> Connected:
         """Connect. `open_host`: how this process takes over once the host is gone; None: never.
 
@@ -229,7 +237,7 @@ class Connected:
         from embedq.ipc.remote import RemoteDesk  # noqa: PLC0415  # it loads asyncio
 
         if open_host is None:
-            desk = RemoteDesk(path, limits=limits)
+            desk = RemoteDesk(path, clock=clock, limits=limits)
             desk.open(timeout)
             return cls(desk)
 
@@ -237,7 +245,7 @@ class Connected:
             desk.events.emit("not_hosted", path=path, detail=str(error))
 
         succession = Succession(open_host, SystemClock().monotonic, cannot)
-        desk = RemoteDesk(path, limits=limits, on_missing=succession.missing)
+        desk = RemoteDesk(path, clock=clock, limits=limits, on_missing=succession.missing)
         try:
             desk.open(timeout)
         except BaseException:

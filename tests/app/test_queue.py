@@ -20,6 +20,7 @@ from embedq import (
     StaleLease,
     UnknownMessage,
 )
+from embedq.app.hosting import Connected
 from embedq.clock import VirtualClock
 
 SOON = 20
@@ -35,11 +36,20 @@ def clock() -> VirtualClock:
     return VirtualClock()
 
 
-@pytest.fixture
-def broker(clock: VirtualClock):
-    opened = Broker(":memory:", clock=clock)
-    yield opened
-    opened.stop()
+@pytest.fixture(params=["host in memory", "host", "client"])
+def broker(clock: VirtualClock, tmp_path, request: pytest.FixtureRequest):
+    """Every call is the same wherever the host is."""
+    path = ":memory:" if request.param == "host in memory" else tmp_path / "orders.db"
+    host = Broker(path, clock=clock)
+    if request.param != "client":
+        yield host
+    else:
+        host.backing.wait_until_served()
+        client = Broker(path, role="client", clock=clock)
+        assert isinstance(client.backing, Connected)
+        yield client
+        client.stop()
+    host.stop()
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -10,6 +11,9 @@ import pytest
 from embedq.broker.desk import Desk
 from embedq.broker.host import open_engine
 from embedq.broker.state import GroupState, QueueState
+from embedq.ipc.remote import RemoteDesk
+from embedq.ipc.server import Server
+from embedq.ipc.verbs import served
 from embedq.message import AttemptRecord
 from embedq.policy import RetryPolicy
 from embedq.storage.rows import DeadRow
@@ -22,10 +26,20 @@ AT_ONCE = RetryPolicy(base=0, cap=0)
 
 
 class Bench:
-    """A queue "orders" and what a test does with it."""
+    """A queue "orders" and what a test does with it.
 
-    def __init__(self) -> None:
-        self.desk: Desk = open_engine(":memory:")
+    `desk`: the host's. `at`: the desk that consumers work at, that of a client if `path` is given.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.desk: Desk = open_engine(":memory:" if path is None else path)
+        self.at: Desk | RemoteDesk = self.desk
+        self.server: Server | None = None
+        if path is not None:
+            self.server = Server(self.desk, path, verbs=served(self.desk.office))
+            self.server.start()
+            self.at = RemoteDesk(path)
+            self.at.open(PATIENCE)
         self.queue: QueueState = self.desk.queue("orders")
         self.group: GroupState = self.desk.group(self.queue)
         self.runners: list[ConsumerRunner] = []
@@ -36,7 +50,7 @@ class Bench:
         options.setdefault("retry", AT_ONCE)
         spec = make_spec(function, queue="orders", **options)
         self.desk.queue("orders")
-        runner = ConsumerRunner(self.desk, [spec])
+        runner = ConsumerRunner(self.at, [spec])
         self.runners.append(runner)
         runner.start()
         return runner
@@ -65,17 +79,23 @@ class Bench:
         return msgspec.msgpack.decode(letter.attempts or b"", type=list[AttemptRecord])
 
     def count(self, event: str) -> int:
-        return self.desk.events.count(event)
+        """How often it happened: at the host, and in the process of the consumers."""
+        hubs = {self.desk.events, self.at.events}
+        return sum(hub.count(event) for hub in hubs)
 
     def close(self) -> None:
         for runner in self.runners:
             runner.stop()
+        if self.at is not self.desk:
+            self.at.close()
+        if self.server is not None:
+            self.server.stop()
         self.desk.close()
 
 
-@pytest.fixture
-def bench() -> Iterator[Bench]:
-    made = Bench()
+@pytest.fixture(params=["host", "client"])
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(None if request.param == "host" else tmp_path / "bench.db")
     try:
         yield made
     finally:

@@ -23,7 +23,7 @@ def test_a_consumer_may_be_added_while_the_others_run(bench):
 
 
 def test_a_consumer_added_before_the_start_waits_for_it(bench):
-    runner = ConsumerRunner(bench.desk)
+    runner = ConsumerRunner(bench.at)
     bench.runners.append(runner)
     bench.put(b"1")
     runner.add(make_spec(bench.seen.append, queue="orders"))

@@ -166,11 +166,11 @@ def test_a_blocked_loop_does_not_keep_a_drain_from_giving_back(bench):
 
 def test_consumers_end_by_themselves_when_the_broker_closes(bench, gate):
     runner = bench.consume(gate.handler, concurrency=2)
-    bench.desk.close()
+    bench.at.close()
     bench.until(lambda: all(crew.ended for crew in runner.crews))
     assert not bench.count("consumer_error")
     with pytest.raises(StoreClosed):
-        bench.put(b"0")
+        bench.at.put(bench.queue, b"0")
 
 
 def test_nothing_happens_while_nothing_is_to_be_done(bench, gate):

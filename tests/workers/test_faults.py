@@ -157,7 +157,7 @@ def test_exceptions_of_50_megabytes_do_not_stay_in_memory(bench, kind):
 def test_only_the_consumer_that_blocks_the_loop_is_named(bench, monkeypatch):
     monkeypatch.setattr(loop_module, "BLOCKED_S", 0.3)
     notices: list = []
-    bench.desk.events.on("loop_blocked", notices.append)
+    bench.at.events.on("loop_blocked", notices.append)
     go = threading.Event()
 
     async def patient(order):
@@ -175,7 +175,7 @@ def test_only_the_consumer_that_blocks_the_loop_is_named(bench, monkeypatch):
         make_spec(patient, queue="orders", group="patient"),
         make_spec(blocks, queue="orders", group="blocks", name="blocks"),
     ]
-    runner = ConsumerRunner(bench.desk, [specs[0]])
+    runner = ConsumerRunner(bench.at, [specs[0]])
     bench.runners.append(runner)
     runner.start()
     bench.put(b"0")
@@ -186,7 +186,7 @@ def test_only_the_consumer_that_blocks_the_loop_is_named(bench, monkeypatch):
     bench.until(lambda: notices)
     go.set()
     bench.until(lambda: not runner.running)
-    bench.desk.events.flush()
+    bench.at.events.flush()
     assert {notice.fields["consumer"] for notice in notices} == {"blocks"}
 
 
@@ -196,7 +196,7 @@ def test_a_consumer_whose_task_is_cancelled_by_others_says_so(bench, monkeypatch
         async def handle(order): ...
 
         spec = make_spec(handle, queue="orders")
-        runner = ConsumerRunner(bench.desk, [spec], loop=asyncio.get_running_loop())
+        runner = ConsumerRunner(bench.at, [spec], loop=asyncio.get_running_loop())
         bench.runners.append(runner)
         runner.start()
         await asyncio.sleep(0.01)
@@ -252,7 +252,7 @@ def test_a_task_survives_a_defect_around_its_handler(bench, monkeypatch):
 def test_threads_that_are_not_replaced_any_more_are_told_of(bench, monkeypatch):
     monkeypatch.setattr(threads, "STUCK_MAX", 1)
     told: list = []
-    bench.desk.events.on("consumer_error", told.append)
+    bench.at.events.on("consumer_error", told.append)
     release = threading.Event()
     runner = bench.consume(lambda order: release.wait(20), timeout=0.02)
     bench.put(*[b"0"] * 5)
@@ -331,7 +331,7 @@ def test_a_function_that_is_defined_again_takes_over_from_the_former_one(bench):
         return make_spec(space["handle"], queue="orders")
 
     first, second = defined(1), defined(2)
-    runner = ConsumerRunner(bench.desk, [first])
+    runner = ConsumerRunner(bench.at, [first])
     bench.runners.append(runner)
     runner.start()
     bench.put(b"0")
@@ -342,7 +342,7 @@ def test_a_function_that_is_defined_again_takes_over_from_the_former_one(bench):
     bench.until(lambda: len(bench.seen) == 21)
     assert bench.seen == [(1, 0)] + [(2, 1)] * 20
     # Before the start it does not even begin.
-    waiting = ConsumerRunner(bench.desk, [first])
+    waiting = ConsumerRunner(bench.at, [first])
     bench.runners.append(waiting)
     waiting.add(second, instead_of=[first])
     waiting.start()

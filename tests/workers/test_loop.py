@@ -182,7 +182,7 @@ def test_a_blocked_loop_is_reported_with_its_place_and_its_leases_are_kept(bench
     monkeypatch.setattr(loop_module, "BLOCKED_S", 0.3)
     bench.desk.queue("orders", QueuePolicy(lease_ms=100))
     notices: list = []
-    bench.desk.events.on("loop_blocked", notices.append)
+    bench.at.events.on("loop_blocked", notices.append)
 
     async def handle(order: int):
         bench.seen.append(order)
@@ -197,7 +197,7 @@ def test_a_blocked_loop_is_reported_with_its_place_and_its_leases_are_kept(bench
     bench.consume(handle, concurrency=3)
     bench.put(b"0", b"1", b"2")
     bench.until(bench.drained)
-    bench.desk.events.flush()
+    bench.at.events.flush()
     assert sorted(bench.seen) == [0, 1, 2]
     assert "blocks_the_loop" in notices[0].fields["stack"]
     assert not bench.count("lease_expired")
@@ -214,7 +214,7 @@ def test_handlers_run_on_the_loop_they_are_given(bench):
             bench.seen.append(asyncio.get_running_loop() is here)
 
         spec = make_spec(handle, queue="orders", concurrency=2)
-        runner = ConsumerRunner(bench.desk, [spec], loop=here)
+        runner = ConsumerRunner(bench.at, [spec], loop=here)
         runner.start()
         bench.put(b"0", b"1")
         await poll(bench.drained)
@@ -232,7 +232,7 @@ def test_a_loop_that_ends_without_a_drain_leaves_its_messages_to_others(bench):
             await asyncio.Event().wait()
 
         spec = make_spec(handle, queue="orders")
-        runner = ConsumerRunner(bench.desk, [spec], loop=asyncio.get_running_loop())
+        runner = ConsumerRunner(bench.at, [spec], loop=asyncio.get_running_loop())
         runner.start()
         bench.put(b"0")
         await poll(lambda: bench.seen)

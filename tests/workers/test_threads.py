@@ -8,7 +8,6 @@ import threading
 import pytest
 
 from embedq.broker.delivery import Delivery
-from embedq.broker.endings import DONE
 from embedq.errors import Reject, Retry, StoreBusy
 from embedq.lifecycle import Outcome, Reason
 from embedq.policy import QueuePolicy, RetryPolicy
@@ -230,7 +229,7 @@ def test_a_handler_learns_that_its_message_is_no_longer_its_own(bench):
     bench.consume(handle)
     bench.put(b"0")
     bench.until(lambda: bench.seen)
-    bench.desk.settle([(bench.seen[0], DONE)])  # as an operator would, by id
+    bench.desk.settle_by_id(bench.group, bench.seen[0].seq)  # as an operator would
     bench.until(lambda: len(bench.seen) == 2)
     assert bench.seen[1] == "lease_lost"
     assert bench.drained()
