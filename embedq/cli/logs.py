@@ -29,3 +29,13 @@ def show_warnings(*, as_json: bool) -> None:
     logger = logging.getLogger("embedq")
     logger.addHandler(_Notes(as_json=as_json))
     logger.propagate = False
+
+
+def leave_to_application() -> None:
+    """Let an application that was imported log what embedq tells, if it has set up logging."""
+    logger = logging.getLogger("embedq")
+    notes = [handler for handler in logger.handlers if isinstance(handler, _Notes)]
+    if logging.getLogger().handlers or len(logger.handlers) > len(notes):
+        for handler in notes:
+            logger.removeHandler(handler)
+        logger.propagate = True

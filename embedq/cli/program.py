@@ -171,6 +171,12 @@ _DEAD: Final = {
 dead = Lazy(_DEAD, name="dead", help="Work with dead letters.", no_args_is_help=True)
 
 COMMANDS: Final = {
+    "run": Place(
+        "embedq.cli.running", "run", "Run the consumers of an application until a signal."
+    ),
+    "worker": Place(
+        "embedq.cli.running", "worker", "Run consumers beside the processes that are there."
+    ),
     "put": Place("embedq.cli.putting", "put", "Put messages into a queue."),
     "get": Place("embedq.cli.getting", "get", "Take messages from a queue and print them."),
     "peek": Place("embedq.cli.looking", "peek", "Print messages of a queue without taking them."),
