@@ -31,6 +31,8 @@ _log = logging.getLogger("embedq.ipc")
 
 #: Messages read in one turn of the loop: answers must leave between two.
 _TURN: Final = 256
+#: Messages from this size on are lent to ZeroMQ, not copied: to get one back takes 0.3 ms.
+_LENT_BYTES: Final = 1 << 20
 #: Messages in the queues of one connection, beyond what waits in its session.
 _QUEUED: Final = 16
 _HEARTBEAT_MS: Final = 1_000
@@ -358,7 +360,7 @@ class Server:
         if socket.closed:
             return True
         try:
-            socket.send_multipart((address, data), zmq.NOBLOCK, copy=len(data) < 1 << 16)
+            socket.send_multipart((address, data), zmq.NOBLOCK, copy=len(data) < _LENT_BYTES)
         except zmq.Again:
             return False
         except zmq.ZMQError as error:

@@ -307,12 +307,12 @@ class Serving:
         told: list[frames.WireLease] = []
         size = 64
         back: list[Lease] = []
-        now = self._desk.monotonic()
+        now, most = self._desk.monotonic(), self._desk.limits.batch_bytes
+        reads = session.address is not None and not session.is_full
         for lease in leases:
             message = lease.message
             size += len(message.body) + len(message.headers or b"") + _ENVELOPE
-            full = session.is_full or (told and size > self._desk.limits.batch_bytes)
-            if session.address is None or full:
+            if not reads or (told and size > most):
                 back.append(lease)
                 continue
             if keep:
