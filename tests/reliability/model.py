@@ -28,7 +28,7 @@ class Standing:
 
     `suspect`: it waits because its host died under it; `suspect_out`: it is tried again, the only
     one of its kind; `alone`: and nothing else beside it, as one more crash would be its end;
-    `cut_off`: no delivery has started since then, so another host will find it like that, too.
+    `cut_off`: no attempt since then counts, so another host will find it like that, too.
     """
 
     attempt: int = 0
@@ -213,6 +213,7 @@ class Queue:
         standing.token = None
         standing.attempt -= 1
         standing.suspect, standing.suspect_out = standing.suspect_out, False
+        standing.cut_off = standing.suspect  # the last attempt that counts is the one cut off
 
     def vanish(self, seq: int) -> None:
         for group in self.groups.values():
