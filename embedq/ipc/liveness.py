@@ -40,6 +40,10 @@ class Connections(Generic[_Owner]):
         """How many connections are open."""
         return len(self._owners)
 
+    def fds(self) -> list[int]:
+        """Return the descriptors of all of them. Safe to call in a child made by fork."""
+        return list(self._owners)
+
     def accepted(self, fd: int) -> _Owner | None:
         """Note a new connection. Returns whose the descriptor was, if its end was not told."""
         before = self.closed(fd)
@@ -93,6 +97,19 @@ def peer_of(fd: int) -> int | None:
             return None
     pid: int = _CREDENTIALS.unpack(found)[0]
     return pid if pid > 0 else None
+
+
+def is_at(fd: int, path: str) -> bool:
+    """Whether a descriptor is a local socket of that path: numbers are used again at once."""
+    try:
+        copy = socket.socket(fileno=os.dup(fd))
+    except OSError:
+        return False
+    with copy:
+        try:
+            return bool(copy.getsockname() == path)
+        except OSError:
+            return False
 
 
 def watch_process(pid: int) -> int | None:

@@ -20,9 +20,11 @@ from embedq.errors import StoreFailed
 from embedq.ipc import frames, place
 from embedq.ipc.calls import Verb, WorkerDeath
 from embedq.ipc.frames import ProtocolError
+from embedq.ipc.liveness import is_at
 from embedq.ipc.serving import Serving
 from embedq.ipc.session import UNSENT_MOST, Session
 from embedq.ipc.sessions import RECONNECT_GRACE_S, Sessions
+from embedq.storage.fork import on_fork
 
 if TYPE_CHECKING:
     import zmq
@@ -33,10 +35,6 @@ _log = logging.getLogger("embedq.ipc")
 _TURN: Final = 256
 #: Messages from this size on are lent to ZeroMQ, not copied: to get one back takes 0.3 ms.
 _LENT_BYTES: Final = 1 << 20
-#: Messages in the queues of one connection, beyond what waits in its session.
-_QUEUED: Final = 16
-_HEARTBEAT_MS: Final = 1_000
-_DEAD_MS: Final = 3_000
 #: Milliseconds that a closing host spends on its last words.
 _LINGER_MS: Final = 200
 _START_S: Final = 10.0
@@ -82,6 +80,7 @@ class Server:
         self._started = threading.Event()
         self._failure: BaseException | None = None
         self._pid = 0
+        self._listening: list[int] = []
         #: Bytes that may wait for a client that does not read, before it is dropped.
         self.most_unsent = UNSENT_MOST
         self.messages = 0
@@ -109,7 +108,11 @@ class Server:
                 f"{self.endpoint}: the socket cannot be served: {self._failure}"
             ) from self._failure
         self._announce(self.endpoint)
-        place.tidy(self._folder, self._desk.store.epoch)
+        on_fork(self)
+        try:
+            place.tidy(self._folder, self._desk.store.epoch)
+        except (OSError, StoreFailed) as error:
+            _log.warning("what earlier hosts left in %s stays there: %s", self._folder, error)
 
     def stop(self, reason: str = "") -> None:
         """Say goodbye to the clients and serve no more. Safe to call twice; nothing in a fork."""
@@ -123,6 +126,15 @@ class Server:
                 loop.call_soon_threadsafe(self._leave, reason)
         thread.join()
         place.remove(self._socket_path)
+
+    def forked_in_child(self) -> None:
+        """Let go of the parent's connections in a child: they must not outlive the parent."""
+        path = str(self._socket_path)
+        sessions = getattr(self, "_sessions", None)
+        fds = [] if sessions is None else sessions.connections.fds()
+        for fd in [*self._listening, *fds]:
+            if is_at(fd, path):
+                os.close(fd)
 
     def _announce(self, endpoint: str) -> None:
         announce = getattr(self._desk.store, "announce", None)
@@ -161,7 +173,7 @@ class Server:
             self._started.set()
 
     async def _serve(self) -> None:
-        import zmq  # noqa: PLC0415  # 30 ms: only who serves pays for it
+        import zmq  # noqa: PLC0415  # 30 ms: only who serves pays for it, on this thread
 
         self._zmq: Any = zmq
         self._loop = asyncio.get_running_loop()
@@ -191,28 +203,15 @@ class Server:
             context.term()
 
     def _bind(self, context: zmq.Context[Any]) -> None:
+        from embedq.ipc.router import router  # noqa: PLC0415  # it loads ZeroMQ
+
         zmq = self._zmq
         most = self._desk.limits.batch_bytes + frames.OVERHEAD
-        self._socket = socket = context.socket(zmq.ROUTER)
-        for option, value in (
-            (zmq.LINGER, 0),
-            (zmq.ROUTER_HANDOVER, 1),
-            (zmq.ROUTER_MANDATORY, 1),  # says when a client does not read, and loses nothing
-            (zmq.MAXMSGSIZE, most),
-            (zmq.SNDHWM, _QUEUED),
-            (zmq.RCVHWM, _QUEUED),
-            (zmq.IMMEDIATE, 1),
-            (zmq.HEARTBEAT_IVL, _HEARTBEAT_MS),
-            (zmq.HEARTBEAT_TIMEOUT, _DEAD_MS),
-        ):
-            socket.setsockopt(option, value)
-        with suppress(zmq.ZMQError):  # only on Linux: elsewhere the folder's mode says it
-            socket.setsockopt(zmq.IPC_FILTER_UID, os.getuid())
-        self._monitor = socket.get_monitor_socket(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
-        socket.bind(self.endpoint)
+        self._socket, self._monitor = router(context, most)
+        self._socket.bind(self.endpoint)
         loop = asyncio.get_running_loop()
-        loop.add_reader(self._monitor.getsockopt(zmq.FD), self._read_monitor)
-        loop.add_reader(socket.getsockopt(zmq.FD), self._read)
+        loop.add_reader(self._monitor.fileno(), self._read_monitor)
+        loop.add_reader(self._socket.fileno(), self._read)
         loop.call_soon(self._read)
 
     def _unbind(self) -> None:
@@ -221,8 +220,8 @@ class Server:
         loop = asyncio.get_running_loop()
         if hasattr(self, "_monitor"):
             with suppress(self._zmq.ZMQError):
-                loop.remove_reader(self._monitor.getsockopt(self._zmq.FD))
-                loop.remove_reader(self._socket.getsockopt(self._zmq.FD))
+                loop.remove_reader(self._monitor.fileno())
+                loop.remove_reader(self._socket.fileno())
             self._socket.disable_monitor()
             self._monitor.close(linger=0)
         self._socket.close(linger=_LINGER_MS)
@@ -245,6 +244,9 @@ class Server:
         while self._events(monitor) & zmq.POLLIN:
             event, fd = _EVENT.unpack(monitor.recv_multipart(zmq.NOBLOCK)[0])
             connections = self._sessions.connections
+            if event == zmq.EVENT_LISTENING:
+                self._listening.append(fd)
+                continue
             if event == zmq.EVENT_ACCEPTED:
                 gone = connections.accepted(fd)
             else:
