@@ -205,7 +205,6 @@ class Server:
     def _bind(self, context: zmq.Context[Any]) -> None:
         from embedq.ipc.router import router  # noqa: PLC0415  # it loads ZeroMQ
 
-        zmq = self._zmq
         most = self._desk.limits.batch_bytes + frames.OVERHEAD
         self._socket, self._monitor = router(context, most)
         self._socket.bind(self.endpoint)
