@@ -3,7 +3,7 @@
 Knows: the layout, the types of each side, the retry byte, what may not be read any further.
 Does not know: queues, who holds a message, when an answer is due, sockets and clocks.
 
-Bytes go in through `Decoder.feed`, frozen events come out; the same values are the commands of
+Bytes go in through `feed`, frozen events come out; the same values are the commands of
 `encode`. Numbers in brackets, as in (2), are the sections of docs/protocols/sspq.md.
 """
 
@@ -49,13 +49,6 @@ class PacketType(IntEnum):
     NO_RECEIVE = 0x0E
 
 
-class Side(StrEnum):
-    """Whose bytes a decoder reads: it decides which types mean something (2)."""
-
-    CLIENT = "client"
-    SERVER = "server"
-
-
 @dataclass(frozen=True, slots=True)
 class WireLimits:
     """Bounds of one connection. Each comment is `unit: reason`."""
@@ -67,7 +60,7 @@ class WireLimits:
 WIRE_LIMITS: Final = WireLimits()
 
 
-class FaultKind(StrEnum):
+class FaultCode(StrEnum):
     """Why a stream cannot be read any further (5)."""
 
     MAGIC = "magic"
@@ -111,7 +104,7 @@ class Fault(msgspec.Struct, frozen=True, gc=False):
     `offset`: of the packet at fault, counted from the first byte of the connection.
     """
 
-    kind: FaultKind
+    code: FaultCode
     offset: int
     text: str
 
@@ -120,14 +113,12 @@ Packet = Send | Receive | Confirm | DeadReceive | NoReceive
 Event = Packet | Unknown | Fault
 
 # Payload and retry byte mean something in a SEND only; elsewhere they are read and dropped (2).
-_REQUEST: Final[dict[Side, dict[int, Packet]]] = {
-    Side.CLIENT: {
-        PacketType.RECEIVE: Receive(),
-        PacketType.CONFIRM: Confirm(),
-        PacketType.DEAD_RECEIVE: DeadReceive(),
-    },
-    Side.SERVER: {PacketType.NO_RECEIVE: NoReceive()},
+_FROM_CLIENT: Final[dict[int, Packet]] = {
+    PacketType.RECEIVE: Receive(),
+    PacketType.CONFIRM: Confirm(),
+    PacketType.DEAD_RECEIVE: DeadReceive(),
 }
+_FROM_SERVER: Final[dict[int, Packet]] = {PacketType.NO_RECEIVE: NoReceive()}
 _TYPE: Final[dict[type[Packet], PacketType]] = {
     Receive: PacketType.RECEIVE,
     Confirm: PacketType.CONFIRM,
@@ -136,15 +127,15 @@ _TYPE: Final[dict[type[Packet], PacketType]] = {
 }
 
 
-class Decoder:
+class Wire:
     """Reads the bytes of one side of one connection. Holds at most one incomplete packet.
 
     However the bytes are cut, the events are the same, and the work is linear in the bytes.
     """
 
-    def __init__(self, side: Side = Side.CLIENT, limits: WireLimits = WIRE_LIMITS) -> None:
-        """Read what `side` sends: a server reads what its client sends, and the reverse."""
-        self._requests = _REQUEST[side]
+    def __init__(self, expected: dict[int, Packet], limits: WireLimits) -> None:
+        """Read SEND and the `expected` types; every other type is unknown (2)."""
+        self._expected = expected
         self._limit = limits.payload_bytes
         self._rest = bytearray()
         self._need = 1
@@ -158,6 +149,11 @@ class Decoder:
     def pending(self) -> bool:
         """Whether a packet has begun and is not complete: for frame deadlines."""
         return bool(self._rest) or self._skip > 0
+
+    @property
+    def closed(self) -> bool:
+        """Whether the stream has ended, by `end` or by a fault."""
+        return self._closed
 
     @property
     def evidence(self) -> bytes:
@@ -195,7 +191,7 @@ class Decoder:
             self._evidence = bytes(self._rest[:_EVIDENCE_BYTES])
             start = self._skip_start if self._skip else self._offset
             text = "the stream ends inside a packet, which is dropped"
-            self._fail(FaultKind.TRUNCATED, start, text, events)
+            self._fail(FaultCode.TRUNCATED, start, text, events)
         self._closed = True
         return events
 
@@ -212,7 +208,7 @@ class Decoder:
                     return position
                 events.append(Send(data[start : start + size], retries))
             else:
-                event = self._requests.get(kind) or Unknown(kind, size)
+                event = self._expected.get(kind) or Unknown(kind, size)
                 if start + size > end:
                     # Thrown away as it comes: only its length has to be remembered.
                     self._skip, self._skipped = start + size - end, event
@@ -236,9 +232,9 @@ class Decoder:
             # Wake up for the second byte of the magic, then for the whole header.
             self._need = HEADER_BYTES if len(head) > 1 else 2
             return
-        kind = FaultKind.SIZE if head[:2] == MAGIC else FaultKind.MAGIC
+        code = FaultCode.SIZE if head[:2] == MAGIC else FaultCode.MAGIC
         self._evidence = data[position : position + _EVIDENCE_BYTES]
-        self._fail(kind, self._offset + position, text, events)
+        self._fail(code, self._offset + position, text, events)
 
     def _go_on_skipping(self, data: bytes, events: list[Event]) -> bytes:
         count = min(self._skip, len(data))
@@ -257,10 +253,26 @@ class Decoder:
             text += "with its least significant byte first: neither is supported"
         return text
 
-    def _fail(self, kind: FaultKind, offset: int, text: str, events: list[Event]) -> None:
-        events.append(Fault(kind, offset, text))
+    def _fail(self, code: FaultCode, offset: int, text: str, events: list[Event]) -> None:
+        events.append(Fault(code, offset, text))
         self._closed = True
         self._rest, self._skip = bytearray(), 0
+
+
+class ServerWire(Wire):
+    """What a server reads of its client."""
+
+    def __init__(self, limits: WireLimits = WIRE_LIMITS) -> None:
+        """Read what clients send; a NO_RECEIVE from one is unknown (2)."""
+        super().__init__(_FROM_CLIENT, limits)
+
+
+class ClientWire(Wire):
+    """What a client reads of its server."""
+
+    def __init__(self, limits: WireLimits = WIRE_LIMITS) -> None:
+        """Read what servers send: SEND and NO_RECEIVE (2)."""
+        super().__init__(_FROM_SERVER, limits)
 
 
 def encode(packet: Packet) -> bytes:

@@ -4,7 +4,7 @@ Knows: where the messages, the forms, the decoder and the encoder live.
 Does not know: anything that they do not.
 """
 
-from embedq_transports.phpmq.wire.decoder import Decoder
+from embedq_transports.phpmq.wire.decoder import ClientWire, ServerWire
 from embedq_transports.phpmq.wire.encoder import encode
 from embedq_transports.phpmq.wire.messages import (
     WIRE_LIMITS,
@@ -14,13 +14,12 @@ from embedq_transports.phpmq.wire.messages import (
     Dispatch,
     Event,
     Fault,
-    FaultKind,
+    FaultCode,
     Form,
     Message,
     Publish,
     Receipt,
     Requeue,
-    Side,
     WireLimits,
     seconds_left,
 )
@@ -28,19 +27,19 @@ from embedq_transports.phpmq.wire.messages import (
 __all__ = [
     "WIRE_LIMITS",
     "Ack",
+    "ClientWire",
     "Consume",
     "DeadLetter",
-    "Decoder",
     "Dispatch",
     "Event",
     "Fault",
-    "FaultKind",
+    "FaultCode",
     "Form",
     "Message",
     "Publish",
     "Receipt",
     "Requeue",
-    "Side",
+    "ServerWire",
     "WireLimits",
     "encode",
     "seconds_left",

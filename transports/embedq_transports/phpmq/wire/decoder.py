@@ -12,10 +12,11 @@ from typing import Final
 from embedq_transports.phpmq.wire.form import NoForm, form_of, separator_of
 from embedq_transports.phpmq.wire.messages import (
     CONTENT,
+    FROM_CLIENT,
+    FROM_SERVER,
     HEADER_BYTES,
     ID,
     QUEUE,
-    SHAPES,
     TTL,
     WINDOW,
     WIRE_LIMITS,
@@ -25,42 +26,33 @@ from embedq_transports.phpmq.wire.messages import (
     Dispatch,
     Event,
     Fault,
-    FaultKind,
+    FaultCode,
     Form,
     Message,
     Publish,
     Receipt,
     Requeue,
     Shape,
-    Side,
     WireLimits,
 )
 
 _EVIDENCE_BYTES: Final = 64
+_USUAL: Final = Form()
 _BREAKS: Final = frozenset((b"\r", b"\n"))
 _P: Final = ord("P")
 _NO_PACKAGE: Final = "a package begins with P"
-_SHAPE_OF: Final = {
-    side: {shape.header: shape for shape in shapes} for side, shapes in SHAPES.items()
-}
 _KIND_OF: Final = {b"P%02d" % kind: kind for kind in (QUEUE, CONTENT, ID, WINDOW, TTL)}
 
 
-class Decoder:
+class Wire:
     """Reads the bytes of one side of one connection. Holds at most one incomplete message.
 
     However the bytes are cut, the events are the same, and the work is linear in the bytes.
     """
 
-    def __init__(
-        self,
-        side: Side = Side.CLIENT,
-        *,
-        form: Form | None = None,
-        limits: WireLimits = WIRE_LIMITS,
-    ) -> None:
-        """Read what `side` sends, in `form`, or in the form that the first message shows (3)."""
-        self._shapes = _SHAPE_OF[side]
+    def __init__(self, shapes: tuple[Shape, ...], form: Form | None, limits: WireLimits) -> None:
+        """Read messages of these `shapes`; without a `form` the first one shows it (3)."""
+        self._shapes = {shape.header: shape for shape in shapes}
         self._limits = limits
         self._longest = {
             QUEUE: limits.name_bytes,
@@ -100,6 +92,11 @@ class Decoder:
         return bool(self._rest) or self._shape is not None
 
     @property
+    def closed(self) -> bool:
+        """Whether the stream has ended, by `end` or by a fault."""
+        return self._closed
+
+    @property
     def evidence(self) -> bytes:
         """What had arrived of the part at fault, at most 64 bytes: for the log."""
         return self._evidence
@@ -126,7 +123,7 @@ class Decoder:
             position = self._position
             self._evidence = data[position : position + _EVIDENCE_BYTES]
             self._close()
-            events.append(Fault(broken.kind, self._offset + position, str(broken)))
+            events.append(Fault(broken.code, self._offset + position, str(broken)))
             return events
         self._offset += self._position
         self._rest += data[self._position :]
@@ -139,7 +136,7 @@ class Decoder:
         start = self._start if self._shape else self._offset
         self._close()
         text = "the stream ends inside a message, which is dropped"
-        return [Fault(FaultKind.TRUNCATED, start, text)] if truncated else []
+        return [Fault(FaultCode.TRUNCATED, start, text)] if truncated else []
 
     def _step(self, data: bytes, events: list[Event]) -> bool:
         shape = self._shape
@@ -169,7 +166,7 @@ class Decoder:
             try:
                 found = separator_of(data, position)
             except NoForm as error:
-                raise _Broken(FaultKind.FORM, str(error)) from None
+                raise _Broken(FaultCode.FORM, str(error)) from None
             if found is None:
                 self._need = len(data) - self._position + 1
                 return False
@@ -185,19 +182,19 @@ class Decoder:
     def _judge(self, head: bytes) -> int:
         """Say how many bytes a header needs that is none yet, or what is wrong with it (5)."""
         if head[:1] not in {b"", b"H"} or not (head[1:2] or b"0").isdigit():
-            raise _Broken(FaultKind.HEADER, "a message begins with H and a digit")
+            raise _Broken(FaultCode.HEADER, "a message begins with H and a digit")
         if len(head) < HEADER_BYTES:
             return HEADER_BYTES if len(head) > 1 else len(head) + 1
         if not head[1:].isdigit():
-            raise _Broken(FaultKind.HEADER, "a message header is H and seven digits")
+            raise _Broken(FaultCode.HEADER, "a message header is H and seven digits")
         if head[1:3] != b"01":
             text = f"version {head[1:3].decode()} was asked for, only 01 exists"
-            raise _Broken(FaultKind.VERSION, text)
+            raise _Broken(FaultCode.VERSION, text)
         kind = head[3:6].decode()
         if not any(header.startswith(head[:6]) for header in self._shapes):
-            raise _Broken(FaultKind.TYPE, f"this side sends no message of type {kind}")
+            raise _Broken(FaultCode.TYPE, f"this side sends no message of type {kind}")
         text = f"a message of type {kind} does not have {head[6:].decode()} packages"
-        raise _Broken(FaultKind.COUNT, text)
+        raise _Broken(FaultCode.COUNT, text)
 
     def _packages(self, data: bytes, shape: Shape, events: list[Event]) -> bool:
         """Read the packages of a message; False when more bytes are needed."""
@@ -213,7 +210,7 @@ class Decoder:
                 return False
             content = data[start:stop]
             if kind >= WINDOW and content and not content.isdigit():
-                raise _Broken(FaultKind.NUMBER, f"package {kind:02d} holds digits only")
+                raise _Broken(FaultCode.NUMBER, f"package {kind:02d} holds digits only")
             contents[kind] = content
             self._package, self._position, self._may_break = 0, stop, True
         self._shape = None
@@ -233,16 +230,16 @@ class Decoder:
         kind, length = _read(data[position:end])
         if kind not in shape.packages or kind in self._contents:
             if data[position] != _P:
-                raise _Broken(FaultKind.PACKAGE, _NO_PACKAGE)
+                raise _Broken(FaultCode.PACKAGE, _NO_PACKAGE)
             text = f"message type {shape.kind:03d} does not have this package, or not twice"
-            raise _Broken(FaultKind.PACKAGE, text)
+            raise _Broken(FaultCode.PACKAGE, text)
         if length < 0:
-            raise _Broken(FaultKind.NUMBER, f"the length of package {kind:02d} is not a number")
+            raise _Broken(FaultCode.NUMBER, f"the length of package {kind:02d} is not a number")
         if length > self._longest[kind] or (kind == ID and not length):
             text = (
                 f"package {kind:02d} announces {length} bytes, {self._longest[kind]} are allowed"
             )
-            raise _Broken(FaultKind.LENGTH, text)
+            raise _Broken(FaultCode.LENGTH, text)
         if separator:
             self._is_there(separator, data, end)
         self._position, self._package, self._length = end + len(separator), kind, length
@@ -256,7 +253,7 @@ class Decoder:
         else:
             self._need = form.width + len(form.separator)
         if held and data[self._position] != _P:
-            raise _Broken(FaultKind.PACKAGE, _NO_PACKAGE)
+            raise _Broken(FaultCode.PACKAGE, _NO_PACKAGE)
         return 0
 
     def _break(self, data: bytes) -> bool:
@@ -279,7 +276,7 @@ class Decoder:
         try:
             form = form_of(data, self._position, self._separator, shape.kind, self._limits)
         except NoForm as error:
-            raise _Broken(FaultKind.FORM, str(error)) from None
+            raise _Broken(FaultCode.FORM, str(error)) from None
         self._form = form
         return form
 
@@ -288,7 +285,7 @@ class Decoder:
         found = data[position : position + len(separator)]
         if not separator.startswith(found):
             text = "the separator of this connection is missing, or the width has changed"
-            raise _Broken(FaultKind.FORM, text)
+            raise _Broken(FaultCode.FORM, text)
         return len(found) == len(separator)
 
     def _message(self, message: type[Message], contents: dict[int, bytes]) -> Message:
@@ -323,9 +320,25 @@ def _read(head: bytes) -> tuple[int, int]:
     return _KIND_OF.get(head[:3], 0), int(digits) if digits.isdigit() else -1
 
 
+class ServerWire(Wire):
+    """What a server reads of its client."""
+
+    def __init__(self, *, form: Form | None = None, limits: WireLimits = WIRE_LIMITS) -> None:
+        """Read what clients send, in `form`, or in the form that the first message shows (3)."""
+        super().__init__(FROM_CLIENT, form, limits)
+
+
+class ClientWire(Wire):
+    """What a client reads of its server."""
+
+    def __init__(self, *, form: Form = _USUAL, limits: WireLimits = WIRE_LIMITS) -> None:
+        """Read what servers send, in the `form` that this client writes."""
+        super().__init__(FROM_SERVER, form, limits)
+
+
 class _Broken(Exception):
     """These bytes become no message. Inside this file only: outside it is a Fault."""
 
-    def __init__(self, kind: FaultKind, text: str) -> None:
+    def __init__(self, code: FaultCode, text: str) -> None:
         super().__init__(text)
-        self.kind = kind
+        self.code = code

@@ -11,9 +11,10 @@ from typing import Final, NoReturn
 from embedq.errors import InvalidOption, LimitExceeded
 from embedq_transports.phpmq.wire.messages import (
     CONTENT,
+    FROM_CLIENT,
+    FROM_SERVER,
     ID,
     QUEUE,
-    SHAPES,
     TTL,
     WINDOW,
     WIRE_LIMITS,
@@ -30,9 +31,7 @@ _USUAL: Final = Form()
 
 # A message with a time to live has a header of its own.
 _HEADER: Final[dict[tuple[type[Message], bool], bytes]] = {
-    (shape.message, TTL in shape.packages): shape.header
-    for shapes in SHAPES.values()
-    for shape in shapes
+    (shape.message, TTL in shape.packages): shape.header for shape in FROM_CLIENT + FROM_SERVER
 }
 
 

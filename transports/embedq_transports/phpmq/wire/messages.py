@@ -30,13 +30,6 @@ WINDOW: Final = 4
 TTL: Final = 5
 
 
-class Side(StrEnum):
-    """Whose bytes a decoder reads: it decides which types are allowed (2)."""
-
-    CLIENT = "client"
-    SERVER = "server"
-
-
 @dataclass(frozen=True, slots=True)
 class WireLimits:
     """Bounds of one connection (5). Each comment is `unit: reason`."""
@@ -84,7 +77,7 @@ class Form:
             )
 
 
-class FaultKind(StrEnum):
+class FaultCode(StrEnum):
     """Why a stream cannot be read any further (5)."""
 
     HEADER = "header"
@@ -158,7 +151,7 @@ class Fault(msgspec.Struct, frozen=True, gc=False):
     first byte of the connection. There is no frame that tells the client.
     """
 
-    kind: FaultKind
+    code: FaultCode
     offset: int
     text: str
 
@@ -182,21 +175,19 @@ class Shape:
 
 
 # (2). The count tells the two dialects apart; programs of either write this order and read any.
-SHAPES: Final[dict[Side, tuple[Shape, ...]]] = {
-    Side.CLIENT: (
-        Shape(1, (QUEUE, CONTENT), Publish),
-        Shape(1, (QUEUE, CONTENT, TTL), Publish),
-        Shape(2, (QUEUE, WINDOW), Consume),
-        Shape(4, (QUEUE, ID), Ack),
-        Shape(5, (QUEUE, ID, TTL), Requeue),
-        Shape(6, (QUEUE, ID), DeadLetter),
-    ),
-    Side.SERVER: (
-        Shape(3, (QUEUE, CONTENT, ID), Dispatch),
-        Shape(3, (QUEUE, CONTENT, ID, TTL), Dispatch),
-        Shape(5, (QUEUE, ID), Receipt),
-    ),
-}
+FROM_CLIENT: Final = (
+    Shape(1, (QUEUE, CONTENT), Publish),
+    Shape(1, (QUEUE, CONTENT, TTL), Publish),
+    Shape(2, (QUEUE, WINDOW), Consume),
+    Shape(4, (QUEUE, ID), Ack),
+    Shape(5, (QUEUE, ID, TTL), Requeue),
+    Shape(6, (QUEUE, ID), DeadLetter),
+)
+FROM_SERVER: Final = (
+    Shape(3, (QUEUE, CONTENT, ID), Dispatch),
+    Shape(3, (QUEUE, CONTENT, ID, TTL), Dispatch),
+    Shape(5, (QUEUE, ID), Receipt),
+)
 
 
 def seconds_left(left_ms: int | None) -> int:
