@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import Any, Self
 
 from embedq import Broker, Queue
+from embedq.catalogue import CATALOGUE
 from embedq.events import Notice
 from embedq.workers.pool import ProcessCrew
 
@@ -103,6 +104,11 @@ class App:
             for pid in left:
                 os.kill(pid, signal.SIGKILL)
         assert not left, "a worker outlived its application"
+        for (
+            notice
+        ) in self.heard:  # what tests of one process cannot make happen (test_every_event)
+            assert set(notice.fields) == set(CATALOGUE[notice.name].fields), notice
+            assert None not in notice.fields.values(), notice
 
     @property
     def crews(self) -> list[ProcessCrew]:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from embedq import Broker
+from embedq.events import Notice
 from embedq.lifecycle import Outcome
 from tests.workers.pooled import App, until
 
@@ -308,3 +310,55 @@ def test_a_worker_that_cannot_start_is_told_about_and_tried_again(
         assert refusals[0]["consumer"] == "work"
         assert len(refusals) < 8, "it was tried without a pause"
         assert not app.told("crashed_delivery")
+
+
+GIL = """
+jobs = broker.queue("jobs", lease="1s", retry=AT_ONCE)
+
+@jobs.consumer(pool="process")
+def work(how: str, delivery: Delivery) -> None:
+    note("start", how, delivery.attempt)
+    if how == "gil":
+        began, most = time.monotonic(), 10**6
+        while time.monotonic() - began < 2.5:  # in few and long calls that keep the GIL
+            sum(range(most))
+            most = min(2 * most, 10**8)
+    else:
+        time.sleep(2.5)
+    note("end", how)
+"""
+
+
+def test_a_handler_that_runs_for_longer_than_its_lease_has_its_message_once(
+    tmp_path: Path,
+) -> None:
+    with App(tmp_path, GIL) as app:
+        app.put("jobs", "gil", "sleep")
+        app.wait("jobs")
+        assert app.said() == [
+            ["start", "gil", "1"],
+            ["end", "gil"],
+            ["start", "sleep", "1"],
+            ["end", "sleep"],
+        ]
+        assert not app.told("lease_expired")
+
+
+def test_a_pool_of_an_application_that_is_not_the_host(tmp_path: Path) -> None:
+    client = 'broker = Broker(FOLDER / "app.db", grace="20s", role="client")\n'
+    with Broker(tmp_path / "app.db") as host:
+        host.backing.wait_until_served()
+        deaths: list[Notice] = []
+        host.on("worker_died", deaths.append)
+        with App(tmp_path, client + KILLER) as app:
+            app.put("jobs", *range(10), 13)
+            app.wait("jobs")
+            (letter,) = app.letters("jobs")
+            until(lambda: len(deaths) == 3)
+            until(lambda: len(app.told("worker_died")) == 3)
+        # Whoever watched over them has said how they ended.
+        assert [attempt.error.type for attempt in letter.attempts if attempt.error] == (
+            ["SIGKILL"] * 3
+        )
+        starts = Counter(int(words[1]) for words in app.said() if words[0] == "start")
+        assert starts == dict.fromkeys(range(10), 1) | {13: 3}
