@@ -69,7 +69,7 @@ def run_mixed(seed: str, durability: str, planted: str, folder: Path, keep: Path
 def run_workers(seed: str, numbers: int, planted: str, folder: Path) -> Report:
     """Let the workers of one application be killed until all numbers have been handled."""
     with tempfile.TemporaryDirectory(dir=folder) as place:
-        found = chaos(Path(place), numbers, numbers, seed, planted)
+        found = chaos(Path(place), numbers, max(5, numbers // 50), seed, planted)
     problems = [f"{problem} [seed {seed}]" for problem in found.problems]
     return Report(found.kills, found.confirmed, found.confirmed, problems)
 
