@@ -31,10 +31,15 @@ def show_warnings(*, as_json: bool) -> None:
     logger.propagate = False
 
 
-def leave_to_application() -> None:
-    """Let an application that was imported log what embedq tells, if it has set up logging."""
+def leave_to_application(*, always: bool = False) -> None:
+    """Let an application that was imported log what embedq tells, if it has set up logging.
+
+    `always`: also where nobody has; whoever asks tells the events otherwise.
+    """
     logger = logging.getLogger("embedq")
     notes = [handler for handler in logger.handlers if isinstance(handler, _Notes)]
+    if always:
+        logger.addHandler(logging.NullHandler())
     if logging.getLogger().handlers or len(logger.handlers) > len(notes):
         for handler in notes:
             logger.removeHandler(handler)

@@ -177,6 +177,9 @@ COMMANDS: Final = {
     "worker": Place(
         "embedq.cli.running", "worker", "Run consumers beside the processes that are there."
     ),
+    "dev": Place(
+        "embedq.cli.developing", "dev", "Run an application and reload its code when it changes."
+    ),
     "put": Place("embedq.cli.putting", "put", "Put messages into a queue."),
     "get": Place("embedq.cli.getting", "get", "Take messages from a queue and print them."),
     "peek": Place("embedq.cli.looking", "peek", "Print messages of a queue without taking them."),
