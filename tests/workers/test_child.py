@@ -199,6 +199,25 @@ def test_workers_of_an_application_that_was_killed_finish_or_leave(
 
 
 @linux
+def test_workers_of_an_application_that_was_killed_report_to_the_next_host(
+    start: Start, tmp_path: Path
+) -> None:
+    program = start(SLOW + GUARDED, "2.5")
+    program.starts(1)
+    heard: list[str] = []
+    with Broker(tmp_path / "app.db") as broker:  # a client, until there is no host
+        broker.on("*", lambda notice: heard.append(notice.name))
+        assert broker.queue("jobs").stats().length == 1
+        program.process.kill()
+        program.process.wait()
+        until(lambda: not broker.queue("jobs").stats().length, "the worker has reported", 30)
+        assert ["end", "2.5"] in said(tmp_path)
+        until(lambda: not program.group(), "its group has ended", 20.0)
+    assert sum(words[0] == "start" for words in said(tmp_path)) == 1
+    assert "crashed_delivery" not in heard
+
+
+@linux
 def test_a_program_without_a_guard_is_told_once(start: Start, tmp_path: Path) -> None:
     program = start(SLOW + LOGGED.replace("    ", "") + "broker.run()\n", "0.1")
     until(lambda: "__main__" in program.text)

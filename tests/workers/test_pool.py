@@ -312,6 +312,43 @@ def test_a_worker_that_cannot_start_is_told_about_and_tried_again(
         assert not app.told("crashed_delivery")
 
 
+STOPPED = """
+jobs = broker.queue("jobs", retry=AT_ONCE)
+
+@jobs.consumer(pool="process", concurrency=2)
+def work(n: int, delivery: Delivery) -> None:
+    note("start", n, delivery.attempt, os.getpid())
+    time.sleep(2.0 if (n, delivery.attempt) == (0, 1) else 0.05)
+    note("end", n, delivery.attempt, os.getpid())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only on Linux is a heartbeat this quick")
+def test_a_worker_that_is_stopped_loses_its_message_and_goes_on_later(tmp_path: Path) -> None:
+    with App(tmp_path, STOPPED) as app:
+        app.put("jobs", 0)
+        until(app.said)
+        stopped = int(app.said()[0][3])
+        os.kill(stopped, signal.SIGSTOP)
+        try:
+            app.wait("jobs")  # the other one has it
+        finally:
+            os.kill(stopped, signal.SIGCONT)
+        until(lambda: ["end", "0", "1", str(stopped)] in app.said())
+        (lost,) = app.told("client_lost")
+        assert (lost["pid"], lost["started"]) == (stopped, 1)
+        again = next(words for words in app.said() if words[:3] == ["end", "0", "2"])
+        assert int(again[3]) != stopped
+
+        def both_work() -> bool:
+            app.put("jobs", 1, 1)
+            return len({words[3] for words in app.said() if words[1] == "1"}) == 2
+
+        until(both_work)
+        app.wait("jobs")
+        assert not app.letters("jobs")
+
+
 GIL = """
 jobs = broker.queue("jobs", lease="1s", retry=AT_ONCE)
 
