@@ -5,6 +5,7 @@ Run as `python -m tests.ipc.holder ENDPOINT FOLDER GROUP MOST STARTED [BOSS]`.
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -35,6 +36,11 @@ def main(
         marks.start(lease.mark, lease.counter)
     say(f"holding {len(leases)}")
     for line in sys.stdin:
+        if line == "fork\n":
+            if not os.fork():
+                sys.stdin.read()  # it holds the connection for as long as the test runs
+                os._exit(0)
+            say("forked")
         if line == "answer\n":
             peer.exchange(
                 *[frames.WireEnding(int(group), each.message.seq, each.counter) for each in leases]

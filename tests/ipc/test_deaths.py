@@ -232,6 +232,18 @@ def test_acks_that_were_sent_before_a_kill_count(served: Served, hold: Hold) -> 
     assert served.queue.stored == 0
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only on Linux the kernel tells of the end")
+def test_a_dead_client_is_noticed_though_a_child_of_it_holds_the_connection(
+    served: Served, hold: Hold
+) -> None:
+    put(served, 1)
+    holder = hold(1, 1)
+    assert holder.say("fork") == "forked\n"
+    holder.process.kill()
+    (lease,) = served.peer().exchange(group=served.g, most=1, wait_ms=2_000).leases
+    assert lease.attempt == 2
+
+
 def test_a_worker_that_is_not_watched_by_its_process_is_noticed_by_its_lock(
     served: Served, hold: Hold, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -369,3 +369,19 @@ def test_what_follows_hello_at_once_is_served_after_the_welcome(served: Served) 
     peer.send(frames.Put(1, served.q, 0, [b"early"]))
     assert isinstance(peer.find(lambda _: True), frames.Welcome)
     assert isinstance(peer.answer_to(1), frames.Stored_)
+
+
+def test_nothing_stays_unread_however_requests_and_answers_meet(served: Served) -> None:
+    peers = [served.peer() for _ in range(3)]
+    count, window = 1_000, 4
+    sent, got = [0] * 3, [0] * 3
+    while min(got) < count:
+        for at, peer in enumerate(peers):
+            while sent[at] - got[at] < window and sent[at] < count:
+                sent[at] += 1
+                peer.send(frames.Exchange(sent[at], [], seen=got[at]))
+            if got[at] < count and (peer.inbox or peer.receive(5.0)):
+                got[at] += len(peer.inbox)
+                peer.inbox.clear()
+            else:
+                assert got[at] == count, "a request stayed unread"
