@@ -6,6 +6,7 @@ Does not know: which form a peer speaks, when something is due, sockets.
 Numbers in brackets, as in (2), are the sections of docs/protocols/phpmq.md.
 """
 
+from functools import lru_cache
 from typing import Final, NoReturn
 
 from embedq.errors import InvalidOption, LimitExceeded
@@ -46,10 +47,15 @@ def encode(message: Message, form: Form = _USUAL, limits: WireLimits = WIRE_LIMI
     separator, digits = form.separator, form.width - 3
     parts = [header, separator]
     for kind, content in packages:
-        length = len(content)
-        _check(type(message).__name__, kind, content, limits)
-        parts += (b"P%02d%0*d" % (kind, digits, length), separator, content, separator)
+        _check(message, kind, content, limits)
+        parts += (_package_header(kind, digits, len(content)), separator, content, separator)
     return b"".join(parts)
+
+
+@lru_cache(maxsize=1024)
+def _package_header(kind: int, digits: int, length: int) -> bytes:
+    """Return "P", the kind and the length. The same few come again and again."""
+    return b"P%02d%0*d" % (kind, digits, length)
 
 
 def _packages(message: Message) -> list[tuple[int, bytes]]:
@@ -58,22 +64,22 @@ def _packages(message: Message) -> list[tuple[int, bytes]]:
     if isinstance(message, Consume):
         packages.append((WINDOW, b"%d" % message.window))
         return packages
-    if isinstance(message, Publish | Dispatch):
+    if isinstance(message, (Publish, Dispatch)):
         packages.append((CONTENT, message.content))
     if not isinstance(message, Publish):
         packages.append((ID, message.id))
-    if isinstance(message, Publish | Dispatch | Requeue) and message.ttl is not None:
+    if isinstance(message, (Publish, Dispatch, Requeue)) and message.ttl is not None:
         packages.append((TTL, b"%d" % message.ttl))
     return packages
 
 
-def _check(message: str, kind: int, content: bytes, limits: WireLimits) -> None:
+def _check(message: Message, kind: int, content: bytes, limits: WireLimits) -> None:
     """Refuse what the other end would have to refuse, while somebody can still be told."""
     length = len(content)
     if kind >= WINDOW:
         if not content.isdigit() or length > limits.number_digits:
             raise InvalidOption(
-                f"a number of a PHPMQ {message} is {content[:40].decode()}",
+                f"a number of a PHPMQ {type(message).__name__} is {content[:40].decode()}",
                 hint=f"windows and times to live have 1 to {limits.number_digits} digits",
             )
     elif kind == QUEUE and length > limits.name_bytes:
@@ -84,7 +90,8 @@ def _check(message: str, kind: int, content: bytes, limits: WireLimits) -> None:
         _refuse(message, "id", length, limits.id_bytes)
 
 
-def _refuse(message: str, what: str, length: int, most: int) -> NoReturn:
+def _refuse(message: Message, what: str, length: int, most: int) -> NoReturn:
+    name = type(message).__name__
     raise LimitExceeded(
-        f"the {what} of a PHPMQ {message} has {length} bytes; at most {most}, an id at least 1"
+        f"the {what} of a PHPMQ {name} has {length} bytes; at most {most}, an id at least 1"
     )
