@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from embedq.broker.host import MEMORY
 from embedq.broker.port import DeskPort
 from embedq.errors import StorageError, UsageError
 from embedq.policy import Rng
@@ -152,8 +153,11 @@ class ConsumerRunner:
     def _pool(self, spec: ConsumerSpec, runner: Runner) -> ProcessCrew:
         from embedq.workers.pool import ProcessCrew  # noqa: PLC0415  # loads multiprocessing
 
-        if self._employer is None:
-            raise UsageError(f"{spec!r} needs a broker that other processes can connect to")
+        if self._employer is None or self._employer.path == MEMORY:
+            raise UsageError(
+                f"{spec!r} runs in worker processes, and they cannot reach a broker in memory",
+                hint="give the broker the path of a file, or leave out pool=",
+            )
         return ProcessCrew(runner, self._employer, self._bell)
 
     def _the_loop(self) -> asyncio.AbstractEventLoop:

@@ -31,7 +31,7 @@ from embedq.workers.seat import Exit, Seat
 _log = logging.getLogger("embedq.workers")
 
 #: Seconds between two looks at workers of whom nothing is expected.
-_LOOK_S: Final = 2.0
+_LOOK_S: Final = 5.0
 _PAUSES_S: Final = (0.1, 10.0)
 #: A worker that has lived for so long has started well.
 _SETTLED_S: Final = 10.0

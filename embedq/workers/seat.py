@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from embedq.ipc.calls import WorkerDeath
-from embedq.ipc.liveness import watch_process
+from embedq.ipc.liveness import has_ended, watch_process
 from embedq.ipc.remains import DRAIN, TIMEOUT
 from embedq.storage.lastwords import parsed
 from embedq.workers import child
@@ -39,6 +39,8 @@ STEP_S: Final = 0.75
 _STEPS: Final = (signal.SIGUSR2, signal.SIGTERM, signal.SIGKILL)
 #: How a worker ends that was told to: by itself, or by a signal before it could catch it.
 _IN_ORDER: Final = (0, -signal.SIGTERM, -signal.SIGUSR2)
+#: Seconds that a process which has ended may take to be seen as such.
+_REAP_S: Final = 1.0
 _WORDS_BYTES: Final = 64 << 10
 _decode = msgspec.msgpack.Decoder(Note).decode
 
@@ -139,7 +141,12 @@ class Seat:
     @property
     def has_ended(self) -> bool:
         """Whether the worker has ended."""
-        return self._process is not None and self._process.exitcode is not None
+        process = self._process
+        if process is None or process.exitcode is not None:
+            return process is not None
+        # Where the application ignores SIGCHLD, or waits for children of any kind, nobody learns
+        # how a worker has ended.
+        return self._watch is not None and has_ended(self._watch) and process.exitcode is None
 
     @property
     def board(self) -> Board:
@@ -167,7 +174,7 @@ class Seat:
     def bury(self) -> Exit:
         """Return how the worker ended; the seat is free."""
         process = self._process
-        process.join()
+        process.join(_REAP_S)
         self.listen()
         fatal, frames = parsed(self._words.decode("utf-8", "replace"))
         code = process.exitcode
@@ -175,8 +182,9 @@ class Seat:
         if code == -signal.SIGKILL and self._killed_for:
             death = self._explained(death)
         lived_s = self._monotonic() - self.started_at
-        in_order = self.leaving and code in _IN_ORDER
-        process.close()
+        in_order = self.leaving and (code is None or code in _IN_ORDER)
+        if code is not None:
+            process.close()
         self._process = self.pid = None
         for line in (self._pipe, self._fatal):
             if line is not None:

@@ -8,11 +8,13 @@ import signal
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from embedq import Broker
+from embedq.errors import UsageError
 from embedq.events import Notice
 from embedq.lifecycle import Outcome
 from tests.workers.pooled import App, until
@@ -310,6 +312,39 @@ def test_a_worker_that_cannot_start_is_told_about_and_tried_again(
         assert refusals[0]["consumer"] == "work"
         assert len(refusals) < 8, "it was tried without a pause"
         assert not app.told("crashed_delivery")
+
+
+@pytest.fixture
+def without_sigchld() -> Iterator[None]:
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    yield
+    signal.signal(signal.SIGCHLD, before)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only on Linux are there pidfds")
+@pytest.mark.usefixtures("without_sigchld")
+def test_an_application_that_ignores_the_ends_of_its_children_has_workers_too(
+    tmp_path: Path,
+) -> None:
+    with App(tmp_path, KILLER) as app:
+        app.put("jobs", 1, 13, 2)
+        app.wait("jobs")
+        (letter,) = app.letters("jobs")
+        until(lambda: len(app.pids) == 2)
+    assert str(letter.reason) == "crashed"
+    assert {words[1] for words in app.said() if words[0] == "end"} == {"1", "2"}
+
+
+def test_a_broker_in_memory_has_no_worker_processes() -> None:
+    broker = Broker(":memory:")
+    broker.queue("jobs").consumer(pool="process")(_handle)
+    with pytest.raises(UsageError, match="in memory"):
+        broker.start()
+    broker.stop()
+
+
+def _handle(body: int) -> None:
+    """Do nothing."""
 
 
 STOPPED = """

@@ -38,7 +38,7 @@ class Process:
     exitcode: int | None = None
     sentinel = 0
 
-    def join(self) -> None:
+    def join(self, timeout: float) -> None:
         """It has ended."""
 
     def close(self) -> None:
