@@ -1,0 +1,375 @@
+"""The server's end of MMQP: bytes in, requests out.
+
+Knows: how the forms of a request are told apart, also by a pause (docs/protocols/mmqp.md, section
+Telling the forms apart). Does not know: how long a pause is, queues, users, or when to close.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from embedq_transports.mmqp.answers import encode_error
+from embedq_transports.mmqp.faults import Fault, FaultCode, Unanswered
+from embedq_transports.mmqp.limits import MMQP_LIMITS, MmqpLimits
+from embedq_transports.mmqp.requests import HTTP, MAGIC, GroupPoll, Ping, Poll, Request, Send
+from embedq_transports.mmqp.strings import SIZE_MOST, BadField, Code, find_string, read_utf8
+
+_BAR: Final = ord("|")
+_COLON: Final = ord(":")
+_NUL: Final = 0
+_ZERO: Final = ord("0")
+_HEADER_BYTES: Final = 11
+_SEPARATORS: Final = {4: _BAR, 6: ord("."), 8: _BAR, 10: _BAR}
+_MAJOR: Final = 5
+_MINOR: Final = 7
+# The bytes of a version's two numbers that belong together: binary as the programs write it, and
+# text as it was published.
+_MINOR_OF: Final = {0x00: 0x01, 0x30: 0x31}
+
+
+Event = Request | Fault
+
+
+class ServerWire:
+    """Reads requests, usually one. Everything it needs of a field is kept as soon as it is there.
+
+    Some forms end only when nothing follows. While `waits_for_quiet` is true, a session that has
+    received nothing for a moment calls quiet().
+    """
+
+    def __init__(self, limits: MmqpLimits = MMQP_LIMITS) -> None:
+        self._limits = limits
+        self._buffer = bytearray()
+        self._at = 0
+        self._need = 1  # length of the buffer from which on the step is worth a call
+        self._step: Callable[[], Request | None] = self._start
+        self._tail = b""  # what may still follow the last request, in this order
+        self._if_quiet: Request | None = None
+        self._quiet_at = 0
+        self._closed = False
+        self._queue = self._user = self._password = ""
+        self._command = b""
+        self._body = b""
+        self._first = b""  # of a Send: its group or its body; of a GroupPoll: its group
+        self._scanned = 0
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more is read: bytes that still come are thrown away."""
+        return self._closed
+
+    @property
+    def waits_for_quiet(self) -> bool:
+        """Whether quiet() would complete a request."""
+        return self._if_quiet is not None
+
+    def feed(self, data: bytes | bytearray | memoryview) -> list[Event]:
+        """Take bytes as they arrive and return what they complete; never raises for content."""
+        if self._closed:
+            return []
+        self._buffer += data
+        return self._advance()
+
+    def quiet(self) -> list[Event]:
+        """Tell that nothing has come for a moment: a request that may end here does."""
+        request = self._if_quiet
+        if request is None:
+            return []
+        self._at = self._quiet_at
+        self._done(b"")
+        events: list[Event] = [request]
+        if isinstance(request, Ping):
+            self._close()
+        return events + self._advance()
+
+    def end(self) -> list[Event]:
+        """Tell that no more bytes will come; what is left of a request is a Fault."""
+        events = self.quiet()
+        if not self._closed and (self._step != self._start or self._at < len(self._buffer)):
+            text = "the connection ended within a request"
+            events.append(Fault(FaultCode.TRUNCATED, text))
+        self._close()
+        return events
+
+    def _advance(self) -> list[Event]:
+        events: list[Event] = []
+        try:
+            while not self._closed and len(self._buffer) >= self._need:
+                self._if_quiet = None
+                request = self._step()
+                if request is not None:
+                    events.append(request)
+        except BadField as error:
+            code = FaultCode[error.code.name]
+            events.append(Fault(code, error.text, encode_error(error.code, error.text)))
+            self._close()
+        except Unanswered as error:
+            events.append(Fault(error.code, error.text))
+            self._close()
+        self._compact()
+        return events
+
+    def _compact(self) -> None:
+        used = self._at
+        if used:
+            del self._buffer[:used]
+            self._at = 0
+            self._need -= used
+            self._quiet_at -= used
+
+    def _close(self) -> None:
+        self._closed = True
+        self._if_quiet = None
+        self._buffer = bytearray()
+        self._at = 0
+
+    # --- waiting and completing ------------------------------------------------------------------
+
+    def _wait(self, need: int = 0) -> None:
+        """Ask for a longer buffer: one byte more, or `need` in all."""
+        self._need = max(need, len(self._buffer) + 1)
+
+    def _wait_or_quiet(self, request: Request, at: int) -> None:
+        """Ask for one byte more; if none comes, the request is complete and ends at `at`."""
+        self._if_quiet = request
+        self._quiet_at = at
+        self._wait()
+
+    def _go(self, step: Callable[[], Request | None], used: int) -> None:
+        self._at += used
+        self._need = self._at + 1
+        self._step = step
+
+    def _done(self, tail: bytes) -> None:
+        self._tail = tail
+        self._first = self._body = b""
+        self._if_quiet = None
+        self._go(self._start, 0)
+
+    def _peek(self, offset: int = 0) -> int | None:
+        at = self._at + offset
+        return self._buffer[at] if at < len(self._buffer) else None
+
+    def _magic_at(self, at: int) -> bool | None:
+        """Tell whether a request begins at `at`; None when it may, and bytes are missing."""
+        there = self._buffer[at : at + len(MAGIC)]
+        if not MAGIC.startswith(there):
+            return False
+        return True if len(there) == len(MAGIC) else None
+
+    def _text(self, most: int, what: str) -> bytes | None:
+        """Return the string at hand and step over it, or None and wait."""
+        span = find_string(self._buffer, self._at, most, what)
+        if span is None or span.end > len(self._buffer):
+            self._wait(span.end if span else 0)
+            return None
+        data = read_utf8(self._buffer, span, what)
+        self._at = span.end
+        return data
+
+    def _separator(self, byte: int, step: Callable[[], Request | None], where: str) -> None:
+        found = self._peek()
+        if found is None:
+            self._wait()
+        elif found != byte:
+            text = f"the byte behind the {where} is 0x{found:02x}, not {chr(byte)!r}"
+            raise BadField(Code.BAD_REQUEST, text)
+        else:
+            self._go(step, 1)
+
+    # --- the steps, in the order of a request ----------------------------------------------------
+
+    def _start(self) -> Request | None:
+        while self._tail and (byte := self._peek()) is not None:
+            place = self._tail.find(byte)
+            self._at += place >= 0
+            self._tail = self._tail[place + 1 :] if place >= 0 else b""
+        head = self._buffer[self._at : self._at + len(MAGIC)]
+        if head == MAGIC:
+            self._go(self._header, 0)
+            self._need = self._at + len(MAGIC) + 1
+        elif head == HTTP:
+            self._scanned = 0
+            self._go(self._http, 0)
+        elif MAGIC.startswith(head) or HTTP.startswith(head):
+            self._wait()
+        else:
+            text = "the first bytes are neither MMQP nor an HTTP GET"
+            raise Unanswered(FaultCode.BAD_MAGIC, text)
+        return None
+
+    def _header(self) -> None:
+        head = self._buffer[self._at : self._at + _HEADER_BYTES]
+        for place, byte in enumerate(head):
+            if byte != _SEPARATORS.get(place, byte):
+                text = f"byte {place} of the header is 0x{byte:02x}, which is no separator"
+                raise BadField(Code.BAD_REQUEST, text)
+            wrong_major = place == _MAJOR and byte not in _MINOR_OF
+            if wrong_major or (place == _MINOR and byte != _MINOR_OF[head[_MAJOR]]):
+                text = "the version is not 0.1, neither in binary nor in text"
+                raise BadField(Code.BAD_VERSION, text)
+        if len(head) < _HEADER_BYTES:
+            self._wait()
+            return
+        self._command = bytes(head[9:10])
+        if self._command not in {b"M", b"P"}:
+            text = f"the command 0x{self._command.hex()} is neither M nor P"
+            raise BadField(Code.UNKNOWN_COMMAND, text)
+        self._go(self._user_text, _HEADER_BYTES)
+
+    def _user_text(self) -> None:
+        data = self._text(self._limits.text_bytes, "user name")
+        if data is not None:
+            self._user = data.decode()
+            self._go(self._colon, 0)
+
+    def _colon(self) -> None:
+        self._separator(_COLON, self._password_text, "user name")
+
+    def _password_text(self) -> None:
+        data = self._text(self._limits.text_bytes, "password")
+        if data is not None:
+            self._password = data.decode()
+            self._go(self._bar_before_queue, 0)
+
+    def _bar_before_queue(self) -> None:
+        self._separator(_BAR, self._queue_text, "password")
+
+    def _queue_text(self) -> None:
+        data = self._text(self._limits.text_bytes, "queue name")
+        if data is not None:
+            self._queue = data.decode()
+            self._go(self._bar_before_rest, 0)
+
+    def _bar_before_rest(self) -> None:
+        step = self._send_first if self._command == b"M" else self._poll
+        self._separator(_BAR, step, "queue name")
+
+    # --- M: group and body, or the body alone ----------------------------------------------------
+
+    def _send_first(self) -> None:
+        data = self._text(self._limits.body_bytes, "message")
+        if data is not None:
+            self._first = data
+            self._go(self._behind_first, 0)
+            self._offer(self._send(data))
+
+    def _behind_first(self) -> Request | None:
+        if self._peek() == _BAR:
+            if len(self._first) > self._limits.text_bytes:
+                most = self._limits.text_bytes
+                text = f"the group has {len(self._first)} bytes, more than {most}"
+                raise BadField(Code.TOO_LARGE, text)
+            self._go(self._send_body, 1)
+            return None
+        return self._ended(self._send(self._first), b"\0")
+
+    def _send_body(self) -> None:
+        data = self._text(self._limits.body_bytes, "message")
+        if data is not None:
+            self._body = data
+            self._go(self._behind_body, 0)
+            self._offer(self._send(data, self._first.decode()))
+
+    def _behind_body(self) -> Request | None:
+        return self._ended(self._send(self._body, self._first.decode()), b"|\0")
+
+    def _send(self, body: bytes, group: str | None = None) -> Send:
+        return Send(self._queue, body, group, self._user, self._password)
+
+    def _offer(self, request: Request) -> None:
+        """Let a pause complete the request, unless a byte behind it is there already."""
+        if self._at == len(self._buffer):
+            self._wait_or_quiet(request, self._at)
+
+    def _ended(self, request: Request, tail: bytes) -> Request | None:
+        """Complete a request that a byte of `tail` or the next request ends."""
+        byte = self._peek()
+        if byte is not None and byte in tail:
+            self._done(tail)
+            return request
+        magic = self._magic_at(self._at)
+        if magic is None:
+            self._wait_or_quiet(request, self._at)
+            return None
+        if magic:
+            self._done(b"")
+            return request
+        text = f"the byte behind the message is 0x{byte or 0:02x}: too much, or a field too few"
+        raise BadField(Code.BAD_REQUEST, text)
+
+    # --- P: a count, or a group and a second field -----------------------------------------------
+
+    def _poll(self) -> Request | None:
+        count = self._buffer[self._at]
+        if count > SIZE_MOST:
+            return self._counted(count, 1)
+        # A count, or the size of the size of a group: what follows tells.
+        bar = self._peek(1) == _BAR
+        behind = self._at + 1 + bar
+        byte = self._peek(1 + bar)
+        if byte is None:
+            self._wait_or_quiet(self._count(count), behind)
+            return None
+        if bar and not count:
+            if self._magic_at(behind) is False:
+                self._first = b""
+                self._go(self._second, 2)
+                return None
+        elif byte == _NUL:
+            return self._counted(count, 1)
+        magic = self._magic_at(behind)
+        if magic:
+            return self._counted(count, 1)
+        if magic is None:
+            self._wait()
+        elif not count:
+            text = f"the byte behind the count is 0x{byte:02x}: too much"
+            raise BadField(Code.BAD_REQUEST, text)
+        else:
+            self._go(self._poll_group, 0)
+        return None
+
+    def _count(self, count: int) -> Poll:
+        return Poll(self._queue, count, self._user, self._password)
+
+    def _counted(self, count: int, used: int) -> Request:
+        self._at += used
+        self._done(b"|\0")
+        return self._count(count)
+
+    def _poll_group(self) -> None:
+        data = self._text(self._limits.text_bytes, "group")
+        if data is not None:
+            self._first = data
+            self._go(self._bar_before_second, 0)
+
+    def _bar_before_second(self) -> None:
+        self._separator(_BAR, self._second, "group")
+
+    def _second(self) -> Request | None:
+        group = self._first.decode()
+        if self._peek() == _ZERO:
+            self._at += 1
+            second = None
+        else:
+            data = self._text(self._limits.text_bytes, "second group")
+            if data is None:
+                return None
+            second = data.decode()
+        self._done(b"|\0")
+        return GroupPoll(self._queue, group, second, self._user, self._password)
+
+    # --- HTTP ------------------------------------------------------------------------------------
+
+    def _http(self) -> Request | None:
+        # The pong is due once the request is read: closing before would reset the connection.
+        begin, end = self._at + max(0, self._scanned - 3), self._at + self._limits.http_bytes
+        if any(self._buffer.find(mark, begin, end) >= 0 for mark in (b"\r\n\r\n", b"\n\n")):
+            self._close()
+            return Ping()
+        if len(self._buffer) >= end:
+            text = f"an HTTP request is longer than {self._limits.http_bytes} bytes"
+            raise Unanswered(FaultCode.TOO_LARGE, text)
+        self._scanned = len(self._buffer) - self._at
+        self._wait_or_quiet(Ping(), len(self._buffer))
+        return None
