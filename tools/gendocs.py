@@ -244,9 +244,13 @@ def render_cli() -> str:
         "nothing and are in nobody's way. What they count is exact at one moment, unless they say "
         "otherwise: beyond 200,000 messages they count in several steps while the host goes on. "
         "What only the memory of the host knows (deliveries per second, who waits) they cannot "
-        "say. All other commands become the host themselves, for as long as they run. If the file "
-        "belongs to an application they end with 3 and change nothing; if it belongs to another "
-        "command they wait up to two seconds for it.",
+        "say.\n\n"
+        "All other commands are connected to the application, which does what they ask; `get "
+        "--timeout` waits there and is woken. Where there is no host they have the file to "
+        "themselves for as long as they run, serve nobody, and never become the host for others: "
+        "a command whose application ends fails, or, if it is `get` and has time left, waits for "
+        "the next one. They wait up to two seconds for another command, and for an application "
+        "that is just starting; one that serves nobody at all makes them end with 3.",
         "## `--json`",
         "Every command takes it. Results are one JSON document on standard output; `get` and "
         "`put --lines` print one line of JSON for each message, as they go. Times are UTC "

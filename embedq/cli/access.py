@@ -1,27 +1,31 @@
-"""Reaching the database: from outside for a look, or as its host for a moment.
+"""Reaching the database: from outside for a look, through its host, or as its host for a moment.
 
 Knows: where the path comes from, how long to wait for others, what a host of a moment owes.
 Does not know: what is done with it.
+
+A command never serves others, and never takes the place of a host that ends.
 """
 
 from __future__ import annotations
 
+import os
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeGuard
 
 from embedq.cli.asked import Asked
 from embedq.cli.output import Progress
 from embedq.clock import Clock, SystemClock
-from embedq.errors import InvalidOption, QueueNotFound, StoreInUse
+from embedq.errors import EmbedqError, InvalidOption, QueueNotFound, StoreInUse
 
 if TYPE_CHECKING:
     from embedq.app.settings import Settings
     from embedq.broker.desk import Desk
-    from embedq.broker.state import QueueState
+    from embedq.broker.port import DeskPort, QueuePort
+    from embedq.ipc.remote import RemoteDesk
     from embedq.storage.onlooker import Onlooker
 
 #: The path that a broker takes for a store without a file.
@@ -34,8 +38,8 @@ _MOMENT_S: Final = 3.0
 _RETRY_S: Final = 0.02
 
 _IN_USE: Final = (
-    "stop that process, or let it do this; peek, queues, stats, dead list, dead show, doctor, "
-    "check and backup work beside it"
+    "it serves no other process: stop it, or let it do this; peek, queues, stats, dead list, "
+    "dead show, doctor, check and backup work beside it"
 )
 
 
@@ -97,21 +101,50 @@ def look(asked: Asked) -> Onlooker:
 
 
 @contextmanager
-def host(asked: Asked, *, create: bool = False, clock: Clock | None = None) -> Iterator[Desk]:
-    """Be the host of the database inside the block, which ought to be short.
+def desk_of(
+    asked: Asked, *, create: bool = False, clock: Clock | None = None
+) -> Iterator[DeskPort]:
+    """Work at the desk of the host, or be the host inside the block, which ought to be short.
 
-    Nobody can start an application on the file meanwhile. Raises StoreInUse, at once if the file
-    belongs to an application, and what opening raises.
+    In the latter case nobody can start an application on the file meanwhile. Raises StoreInUse
+    for a host that serves nobody, and what opening raises.
     """
     settings = settings_of(asked)
     path = settings.path if create else path_of(asked)
-    with _opened(path, settings, clock or SystemClock()) as desk:
+    desk = _reached(path, settings, clock or SystemClock())
+    with closing(desk):
         desk.redact = settings.redact
-        _settle_the_past(desk, asked)
+        if is_ours(desk):
+            _settle_the_past(desk, asked)
         yield desk
 
 
-def _opened(path: str, settings: Settings, clock: Clock) -> Desk:
+def is_ours(desk: DeskPort) -> TypeGuard[Desk]:
+    """Whether the desk is that of this process: there is no other host."""
+    from embedq.broker.desk import Desk  # noqa: PLC0415  # --help needs no engine
+
+    return isinstance(desk, Desk)
+
+
+def _connected(path: str) -> RemoteDesk | None:
+    """Connect to the host; None if it serves nobody, or has just ended."""
+    from embedq.ipc.place import find_host  # noqa: PLC0415  # only where there is a host
+
+    if find_host(path) is None:
+        return None
+    from embedq.ipc.remote import RemoteDesk  # noqa: PLC0415  # it loads asyncio
+
+    desk = RemoteDesk(path, name=f"embedq-{os.getpid()}")
+    try:
+        desk.open(WAIT_S)
+    except EmbedqError as error:
+        if error.retryable:
+            return None
+        raise
+    return desk
+
+
+def _reached(path: str, settings: Settings, clock: Clock) -> Desk | RemoteDesk:
     from embedq.broker.host import open_engine  # noqa: PLC0415  # --help needs no engine
 
     if path == MEMORY:
@@ -123,6 +156,9 @@ def _opened(path: str, settings: Settings, clock: Clock) -> Desk:
         try:
             return open_engine(path, durability=settings.durability, upkeep=False)
         except StoreInUse as error:
+            connected = _connected(path)
+            if connected is not None:
+                return connected
             started = error.details.get("started_ms")
             settled = isinstance(started, int) and clock.time() - started / 1000 > _MOMENT_S
             if settled or clock.monotonic() >= until:
@@ -144,12 +180,13 @@ def _settle_the_past(desk: Desk, asked: Asked) -> None:
         desk.upkeep.count()
 
 
-def queue_in(desk: Desk, name: str) -> QueueState:
+def queue_in(desk: DeskPort, name: str) -> QueuePort:
     """Return a queue that exists. Raises QueueNotFound, naming those that do."""
     try:
-        return desk.existing_queue(name)
+        found: QueuePort = desk.existing_queue(name)
     except QueueNotFound as error:
-        raise not_found(name, list(desk.queues)) from error
+        raise not_found(name, desk.office.queues()) from error
+    return found
 
 
 def not_found(name: str, names: list[str]) -> QueueNotFound:

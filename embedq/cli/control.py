@@ -37,11 +37,10 @@ def resume(asked: Asked, queue: str) -> None:
 
 
 def _set_paused(asked: Asked, queue: str, *, paused: bool) -> None:
-    with access.host(asked) as desk:
-        state = access.queue_in(desk, queue)
-        changed = state.paused != paused
+    with access.desk_of(asked) as desk:
+        changed = access.queue_in(desk, queue).paused != paused
         if changed:
-            desk.pause(state, paused=paused)
+            desk.office.pause(queue, paused=paused)
     if asked.json:
         output.document({"queue": queue, "paused": paused, "changed": changed})
     else:
@@ -60,19 +59,14 @@ def purge(asked: Asked, queue: str, group: str | None, *, yes: bool) -> None:
 
     Dead letters stay: see `embedq dead purge`.
     """
-    from embedq.broker.purge import purge_group, purge_queue  # noqa: PLC0415  # not for --help
-
     what = f"of group {group!r} of {queue!r}" if group else f"of {queue!r}"
     confirm(f"Remove all messages {what}?", yes=yes)
     with (
-        access.host(asked) as desk,
+        access.desk_of(asked) as desk,
         output.Progress(f"purging {plain(queue)}", as_json=asked.json) as bar,
     ):
-        state = access.queue_in(desk, queue)
-        if group is None:
-            removed = purge_queue(desk, state, bar)
-        else:
-            removed = purge_group(desk, desk.existing_group(state, group), bar)
+        access.queue_in(desk, queue)  # refuses a wrong name, naming the others
+        removed = desk.office.purge(queue, group, progress=bar)
     if asked.json:
         output.document({"queue": queue, "group": group, "removed": removed})
     else:

@@ -33,7 +33,7 @@ MEANINGS: Final[dict[Exit, str]] = {
     Exit.OK: "done",
     Exit.NOTHING: "nothing there: no message ready, no such queue, group or message",
     Exit.USAGE: "wrong usage: an option, a name, a body or a path",
-    Exit.IN_USE: "another process is the host of the file; its pid is named",
+    Exit.IN_USE: "the host of the file serves no other process; its pid is named",
     Exit.STORE: "the store cannot do it now: disk full, queue full, locked, failed, unsafe place",
     Exit.DAMAGE: "the file is damaged",
     Exit.FOREIGN: "not an embedq file, or one of a later release",

@@ -19,12 +19,13 @@ from embedq.cli.looking import find_queue
 from embedq.cli.messages import json_message
 from embedq.cli.showing import body_text
 from embedq.clock import Clock, SystemClock
-from embedq.errors import Empty, StoreInUse
+from embedq.errors import Empty, StorageError, StoreInUse
 from embedq.limits import LIMITS
 
 if TYPE_CHECKING:
     from embedq.broker.desk import Desk
     from embedq.broker.leases import Lease
+    from embedq.broker.port import DeskPort
 
 #: Messages printed before they are settled together.
 _PORTION: Final = 100
@@ -106,17 +107,23 @@ def _take(asked: Asked, wanted: _Wanted, wait_s: float, clock: Clock) -> int:
     taken = 0
     pause = _Pause(None, None)
     inside = False
+    trouble: StorageError | None
     while True:
         try:
-            with access.host(asked) as desk:
+            with access.desk_of(asked) as desk:
                 inside = True
-                taken += _take_ready(desk, wanted, wanted.most - taken)
-                pause = _pause(desk, wanted)
+                if access.is_ours(desk):
+                    taken += _take_ready(desk, wanted, wanted.most - taken)
+                    pause = _pause(desk, wanted)
+                else:
+                    # The host wakes us: nobody has to look again and again.
+                    patience = max(0.0, until - clock.monotonic())
+                    taken += _take_ready(desk, wanted, wanted.most - taken, patience)
             trouble = None
-        except StoreInUse as error:
-            # After the first time somebody came in while we waited outside: an application takes
-            # the messages now, but another command will be gone in a moment.
-            if not inside:
+        except StorageError as error:
+            # After the first time somebody came in while we waited outside, or a host that we
+            # were connected to has ended: we go on, if there is time left.
+            if not inside or not (isinstance(error, StoreInUse) or error.retryable):
                 raise
             trouble = error
         enough = taken >= wanted.most or (taken > 0 and not wanted.ack)
@@ -127,7 +134,7 @@ def _take(asked: Asked, wanted: _Wanted, wait_s: float, clock: Clock) -> int:
 
 
 def _pause(desk: Desk, wanted: _Wanted) -> _Pause:
-    group = desk.group(access.queue_in(desk, wanted.queue), wanted.group)
+    group = desk.group(desk.existing_queue(wanted.queue), wanted.group)
     return _Pause(desk.store.epoch, group.index.next_due())
 
 
@@ -147,13 +154,18 @@ def _wait(asked: Asked, pause: _Pause, until: float, clock: Clock) -> bool:
     return False
 
 
-def _take_ready(desk: Desk, wanted: _Wanted, most: int) -> int:
-    group = desk.group(access.queue_in(desk, wanted.queue), wanted.group)
+def _take_ready(desk: DeskPort, wanted: _Wanted, most: int, patience: float = 0.0) -> int:
+    """Take, print and settle messages; wait for the first up to `patience` seconds."""
+    queue = access.queue_in(desk, wanted.queue)
+    group = desk.group(queue, wanted.group)
     held: list[Lease] = []
     taken = 0
+    from embedq.broker.endings import DONE, RELEASED  # noqa: PLC0415  # --help needs none
+
     while taken < most:
-        portion = 1 if group.queue.large else _PORTION
-        leases = desk.claim(group, min(portion, most - taken))
+        # A host elsewhere sees to it by itself that large bodies come one by one.
+        portion = 1 if getattr(queue, "large", False) else _PORTION
+        leases = desk.wait_claim(group, min(portion, most - taken), 0.0 if taken else patience)
         if not leases:
             break
         held += leases
@@ -161,14 +173,14 @@ def _take_ready(desk: Desk, wanted: _Wanted, most: int) -> int:
             _print(desk, wanted, lease)
         output.flush()
         if wanted.ack:
-            desk.ack(*leases)
+            desk.settle([(lease, DONE) for lease in leases])
             held.clear()
         taken += len(leases)
-    desk.release(held)
+    desk.settle([(lease, RELEASED) for lease in held])
     return taken
 
 
-def _print(desk: Desk, wanted: _Wanted, lease: Lease) -> None:
+def _print(desk: DeskPort, wanted: _Wanted, lease: Lease) -> None:
     message = lease.message
     if wanted.json:
         told = json_message(desk.ids, wanted.queue, message)

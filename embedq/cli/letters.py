@@ -277,12 +277,12 @@ def redrive(
     The new messages have the header redriven-from. Many are moved in parts, each of them whole or
     not at all; after an interruption the same command goes on with the rest.
     """
-    from embedq.broker.deadletters import DeadLetters  # noqa: PLC0415  # not for --help
+    from embedq.app.letters import DeadLetters  # noqa: PLC0415  # not for --help
 
     _check_choice(ids, filters, everything=everything)
     label = f"redriving {plain(queue)}"
     with (
-        access.host(asked) as desk,
+        access.desk_of(asked) as desk,
         output.Progress(label, as_json=asked.json) as bar,
     ):
         letters = DeadLetters(desk, access.queue_in(desk, queue))
@@ -320,12 +320,12 @@ def purge(
     **filters: str | None,
 ) -> None:
     """Remove dead letters of QUEUE: those named, those that fit, or --all. Cannot be undone."""
-    from embedq.broker.deadletters import DeadLetters  # noqa: PLC0415  # not for --help
+    from embedq.app.letters import DeadLetters  # noqa: PLC0415  # not for --help
 
     _check_choice(ids, filters, everything=everything)
     confirm(f"Remove dead letters of {queue!r}?", yes=yes)
     with (
-        access.host(asked) as desk,
+        access.desk_of(asked) as desk,
         output.Progress(f"purging dead letters of {plain(queue)}", as_json=asked.json) as bar,
     ):
         letters = DeadLetters(desk, access.queue_in(desk, queue))

@@ -201,7 +201,8 @@ COMMANDS: Final = {
 _HELP: Final = """A durable message queue in one SQLite file.
 
 Commands that only look (peek, queues, stats, dead list, dead show, doctor, check, backup) work
-while an application has the file open. The others need it for themselves, for a moment.
+while an application has the file open. The others work through that application,
+or by themselves when there is none.
 """
 
 program = db_option(

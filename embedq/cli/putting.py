@@ -28,7 +28,7 @@ from embedq.names import check_queue_name
 
 if TYPE_CHECKING:
     from embedq.app.options import PutOptions
-    from embedq.broker.desk import Desk
+    from embedq.broker.port import DeskPort
     from embedq.message import Receipt
 
 _BYTES, _TEXT, _JSON = range(3)
@@ -112,7 +112,7 @@ def put(
             _put_lines(asked, queue, kind, said, source)
             return
         data = source if isinstance(source, bytes) else _read(source)
-    with access.host(asked, create=True) as desk:
+    with access.desk_of(asked, create=True) as desk:
         (receipt,) = _store(desk, queue, kind, said, [data])
     if asked.json:
         output.document(_told(receipt, queue))
@@ -241,19 +241,18 @@ def _kind_of(body: bytes, kind: int | None) -> int:
 
 
 def _store(
-    desk: Desk, queue: str, kind: int | None, options: PutOptions, bodies: Sequence[bytes]
+    desk: DeskPort, queue: str, kind: int | None, options: PutOptions, bodies: Sequence[bytes]
 ) -> list[Receipt]:
     from embedq.app.options import make_draft  # noqa: PLC0415  # --help needs none
-    from embedq.broker import bounds  # noqa: PLC0415  # as above
 
-    state = desk.queue(queue)
+    state = desk.declare(queue, {})
     now, window = desk.now_ms(), state.policy.dedup_window_ms
     drafts = [make_draft(_kind_of(body, kind), body, now, window, options) for body in bodies]
     if state.policy.max_length is None:
         return desk.put_drafts(state, drafts)
-    # One by one, so that what there is room for is stored. Nobody else is there to make room: a
-    # full queue that blocks would do so for ever.
-    return [bounds.put(desk, state, [draft], timeout=0.0)[0] for draft in drafts]
+    # One by one, so that what there is room for is stored. There may be nobody else to make room:
+    # a full queue that blocks would do so for ever.
+    return [desk.put_drafts(state, [draft], 0.0)[0] for draft in drafts]
 
 
 def _told(receipt: Receipt, queue: str) -> dict[str, object]:
@@ -270,11 +269,11 @@ def _put_lines(
 ) -> None:
     stored = duplicates = 0
     with ExitStack() as opened:
-        desk: Desk | None = None
+        desk: DeskPort | None = None
         try:
             for portion in portions(source):
                 if desk is None:
-                    desk = opened.enter_context(access.host(asked, create=True))
+                    desk = opened.enter_context(access.desk_of(asked, create=True))
                 receipts = _store_portion(desk, queue, kind, options, portion)
                 stored += len(receipts)
                 duplicates += sum(receipt.duplicate for receipt in receipts)
@@ -294,7 +293,7 @@ def _put_lines(
 
 
 def _store_portion(
-    desk: Desk, queue: str, kind: int | None, options: PutOptions, portion: Portion
+    desk: DeskPort, queue: str, kind: int | None, options: PutOptions, portion: Portion
 ) -> list[Receipt]:
     for number, body in enumerate(portion.lines, portion.first):
         if len(body) > LIMITS.body_bytes:
