@@ -56,7 +56,9 @@ def consumer(function: Callable[..., object]) -> None:
 
 
 @pytest.mark.parametrize(
-    "function", [ship, wrapped(ship), Service.static, SERVICE.handle], ids=repr
+    "function",
+    [ship, wrapped(ship), Service.static, SERVICE.handle],
+    ids=["function", "decorated", "static method", "method"],
 )
 def test_what_has_a_name_can_be_found(function: Callable[..., object]) -> None:
     found = refer(function, "orders", "default", "ship")
