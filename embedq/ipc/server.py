@@ -176,8 +176,7 @@ class Server:
         import zmq  # noqa: PLC0415  # 30 ms: only who serves pays for it, on this thread
 
         self._zmq: Any = zmq
-        self._loop = asyncio.get_running_loop()
-        self._ending = self._loop.create_future()
+        self._ending = asyncio.get_running_loop().create_future()
         self._sessions = Sessions(
             *(self._desk, self._send_one, self._flush_later),
             folder=self._folder,
@@ -190,6 +189,7 @@ class Server:
             self._flush_later,
             self._sessions.leave,
         )
+        self._loop = asyncio.get_running_loop()  # last: from now on others call it
         context = zmq.Context()
         try:
             self._bind(context)
