@@ -51,6 +51,7 @@ from embedq.policy import QueuePolicy, RetryPolicy
 if TYPE_CHECKING:
     from embedq.app.broker import Broker
     from embedq.app.queue import Queue
+    from embedq.app.watching import WatchedFile
     from embedq.broker.delivery import Delivery
     from embedq.workers.batches import Batch
 
@@ -105,6 +106,7 @@ __all__ = [
     "UnsupportedOption",
     "UnsupportedPlatform",
     "UsageError",
+    "WatchedFile",
     "__version__",
 ]
 
@@ -113,6 +115,7 @@ _LATER = {
     "Broker": "embedq.app.broker",
     "Delivery": "embedq.broker.delivery",
     "Queue": "embedq.app.queue",
+    "WatchedFile": "embedq.app.watching",
 }
 
 

@@ -180,6 +180,21 @@ CATALOGUE: Final[Mapping[str, EventSpec]] = {
     ),
     "paused": _spec(INFO, "queue", "queue {queue!r} was paused", "nothing is delivered from it"),
     "resumed": _spec(INFO, "queue", "queue {queue!r} was resumed", "deliveries go on"),
+    "folder_watched": _spec(
+        *(INFO, "queue path count"),
+        "queue {queue!r}: {path} is watched; {count} of its files are new",
+        "watch_folder has looked at all files for the first time since the broker started",
+    ),
+    "folder_trouble": _spec(
+        *(WARNING, "queue path detail"),
+        "queue {queue!r}: {path} cannot be watched as it should: {detail}",
+        "the folder is missing, or its messages cannot be put; it is tried again every second",
+    ),
+    "file_unreadable": _spec(
+        *(WARNING, "queue path error"),
+        "queue {queue!r}: {path} becomes no message: {error}",
+        "a file of a watched folder cannot be read; it is tried again when it has changed",
+    ),
     # --- the host
     "started": _spec(INFO, "path epoch", "host of {path} (epoch {epoch})", "a host has opened"),
     "not_served": _spec(
@@ -269,6 +284,6 @@ FIELDS: Final[Mapping[str, str]] = {
     "rss": "bytes of memory that it had at the last look, 0 if nobody looked",
     "started": "deliveries whose handlers ran",
     "host": "the process that hosts the file",
-    "path": "the database file",
+    "path": "the database file; of folder_… and file_…: the folder, the file",
     "epoch": "counts the openings of the file",
 }

@@ -23,6 +23,7 @@ from embedq.app.options import (
     wait_s,
 )
 from embedq.app.stored import message_of
+from embedq.app.watching import Watching
 from embedq.broker.answers import Several
 from embedq.broker.delivery import Delivery
 from embedq.broker.endings import DONE
@@ -47,7 +48,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Queue(Generic[T]):
+class Queue(Watching, Generic[T]):
     """A queue of a broker. Made by `broker.queue(name, type)`; creating one opens nothing.
 
     The first use that needs the file opens it. Calls block until they are done, those that begin

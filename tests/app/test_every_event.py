@@ -6,6 +6,7 @@ Does not know: when else it happens; the tests of each room do.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -130,6 +131,17 @@ def change(scene: Scene) -> None:
     scene.broker.queue("orders", max_attempts=9)
 
 
+def watch(scene: Scene) -> None:
+    """Watch a folder with a file that nobody can read, and one that is not there."""
+    told = {name: threading.Event() for name in CATALOGUE if name.startswith(("fold", "file_"))}
+    scene.broker.on("*", lambda notice: told.get(notice.name, threading.Event()).set())
+    (scene.path.parent / os.fsdecode(b"\xff.txt")).write_text("x")
+    scene.orders.watch_folder(scene.path.parent, "*.txt")
+    scene.orders.watch_folder(scene.path.parent / "nowhere")
+    with scene.broker:
+        assert all(event.wait(SOON) for event in told.values())
+
+
 def fail(_body: object) -> None:
     raise ValueError("no")
 
@@ -226,6 +238,9 @@ SCENES: dict[str, Callable[[Scene], object]] = {
     "stranded": strand,
     "paused": pause,
     "resumed": pause,
+    "folder_watched": watch,
+    "folder_trouble": watch,
+    "file_unreadable": watch,
     "started": lambda scene: scene.orders.put("x"),
     "stopped": lambda scene: scene.orders.put("x"),
     "unclean_start": leave_open,
