@@ -94,6 +94,8 @@ def test_ruff_knows_our_rules(path: str, source: str, rule: str | None) -> None:
         ("embedq/surplus.py", '"""A module that no layer names."""\n'),
         ("embedq/storage/__init__.py", "import embedq_transports\n"),
         ("transports/embedq_transports/__init__.py", "import sqlite3\n"),
+        ("transports/embedq_transports/tmq/wire.py", "import asyncio\n"),
+        ("transports/embedq_transports/tmq/answers.py", "import time\n"),
     ],
 )
 def test_an_import_that_points_up_is_caught(tmp_path: Path, path: str, planted: str) -> None:
