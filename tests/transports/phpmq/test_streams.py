@@ -148,21 +148,22 @@ def test_the_width_of_a_bare_first_message_needs_no_byte_that_does_not_come(widt
             assert wire.form == Form(width)
 
 
-@pytest.mark.parametrize("width", [32, 35, 36])
-@pytest.mark.parametrize("separator", [b"", b"\n", b"\r\n"])
-def test_a_reversed_first_message_shows_its_form_too(width, separator):
-    form = Form(width, separator)
-    header, name, content = b"H0100102", b"P01%0*d%sq", b"P02%0*d%sxyz"
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("length", [0, 3, 10, 700, 999])
+def test_a_first_message_that_begins_with_its_content_shows_its_form_too(form, length):
+    content = b"7" * length
+    package = b"P%02d%0*d%s%s"
+    digits, separator = form.width - 3, form.separator
     data = separator.join(
         (
-            header,
-            content % (width - 3, 3, separator),
-            name % (width - 3, 1, separator),
+            b"H0100102",
+            package % (2, digits, length, separator, content),
+            package % (1, digits, 1, separator, b"q"),
             b"",
         )
     )
-    wire = ServerWire()
-    assert wire.feed(data) == [Publish(b"q", b"xyz")]
+    wire = ServerWire(limits=WireLimits(name_bytes=60))
+    assert wire.feed(data) == [Publish(b"q", content)]
     assert wire.form == form
 
 

@@ -101,9 +101,9 @@ def _width_by_second(
     Only a queue name made for it can look so. The comparison ends at the first byte that differs,
     so it never waits for bytes that a client of 36 does not send.
     """
-    if length > limits.name_bytes:
-        return WIDTHS[1]  # read as 36 the name is longer still: refused either way
     is_first = data[position : position + _FLAG] == _FIRST
+    if is_first and length > limits.name_bytes:
+        return WIDTHS[1]  # read as 36 the name is longer still: refused either way
     expected = (_SECOND[message] if is_first else _FIRST) + _ZEROS
     start = position + _FLAG + _MIDDLE + length
     found = data[start : start + WIDTHS[1]]
