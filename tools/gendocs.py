@@ -251,6 +251,17 @@ def render_cli() -> str:
         "a command whose application ends fails, or, if it is `get` and has time left, waits for "
         "the next one. They wait up to two seconds for another command, and for an application "
         "that is just starting; one that serves nobody at all makes them end with 3.",
+        "## Running an application",
+        "`run`, `worker` and `dev` import an application, named `module:broker` as Python would "
+        "import it from the current folder, and run its consumers until Ctrl-C or SIGTERM; then "
+        "handlers finish, what does not finish in time is given back, and the exit code is 0. A "
+        "second signal ends the grace. `run` becomes the host of the file, or is connected to the "
+        "process that is. `worker` adds consumers beside it, all or those of some queues, on "
+        "threads as they say or in `--processes`; it is connected wherever there is a host. "
+        "`dev` keeps the host in a process of its own and replaces the consumers when code has "
+        "changed: [guide.md](guide.md#developing). `--db` names another file than the broker's. "
+        "An application that cannot be found or imported ends `run` and `worker` with 2, after "
+        "its traceback; `dev` waits for a better one.",
         "## `--json`",
         "Every command takes it. Results are one JSON document on standard output; `get` and "
         "`put --lines` print one line of JSON for each message, as they go. Times are UTC "

@@ -18,6 +18,7 @@ from embedq.cli.logs import leave_to_application
 from embedq.cli.showing import plain
 from embedq.cli.stopping import signal_is_for_consumers
 from embedq.errors import QueueNotFound
+from embedq.workers.spec import PROCESSES_MAX
 
 if TYPE_CHECKING:
     from embedq.app.broker import Broker
@@ -44,10 +45,22 @@ def run(asked: Asked, application: str, grace: str | None) -> None:
 @click.command()
 @click.argument("application", metavar="MODULE:BROKER")
 @click.option("--queues", metavar="NAMES", help="Only the consumers of these: orders,mail.")
+@click.option(
+    "--processes",
+    metavar="N",
+    type=click.IntRange(1, PROCESSES_MAX),
+    help="Run each consumer in so many worker processes instead of as it says.",
+)
 @click.option("--grace", metavar="DURATION", help="How long handlers may take to finish.")
 @asks
 @pass_asked
-def worker(asked: Asked, application: str, queues: str | None, grace: str | None) -> None:
+def worker(
+    asked: Asked,
+    application: str,
+    queues: str | None,
+    processes: int | None,
+    grace: str | None,
+) -> None:
     """Run consumers beside the processes that are there already.
 
     As `embedq run`, for more consumers of a file that an application has open: this process is
@@ -59,6 +72,8 @@ def worker(asked: Asked, application: str, queues: str | None, grace: str | None
         broker.override(role="auto")
     if queues is not None:
         _keep(broker, [name.strip() for name in queues.split(",") if name.strip()])
+    if processes is not None:
+        broker.consumers.move_to_processes(processes)
     _run(asked, broker, grace)
 
 
@@ -100,8 +115,9 @@ def _run(asked: Asked, broker: Broker, grace: str | None) -> None:
 
 def ended(report: Report) -> str:
     """Say how a drain ended."""
-    stuck = f", {report.stuck} did not end" if report.stuck else ""
-    return f"ended: {report.finished} finished, {report.released} given back{stuck}"
+    ends = {"finished": report.finished, "given back": report.released, "stuck": report.stuck}
+    told = ", ".join(f"{number} {what}" for what, number in ends.items() if number)
+    return f"ended     {told or 'nothing was running'}"
 
 
 def _numbers(report: Report) -> dict[str, int]:

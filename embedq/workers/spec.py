@@ -11,7 +11,7 @@ import re
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, ClassVar, Final, Protocol
 
@@ -309,6 +309,20 @@ class Consumers:
         with self._lock:
             kept = {key: specs for key, specs in self._by_group.items() if key[0] in queues}
             self._by_group = kept
+
+    def move_to_processes(self, number: int) -> None:
+        """Let each consumer run in so many worker processes, whatever it says itself.
+
+        Raises InvalidOption for a handler that another process cannot find by its name.
+        """
+        _whole("processes", number, 1, PROCESSES_MAX)
+        with self._lock:
+            for members in self._by_group.values():
+                for spec in members:
+                    refer(spec.function, spec.queue, spec.group, spec.name)
+                members[:] = [
+                    replace(spec, in_process=True, concurrency=number) for spec in members
+                ]
 
     def __iter__(self) -> Iterator[ConsumerSpec]:
         """Go through the consumers in the order of registration of their groups."""

@@ -93,7 +93,7 @@ def test_run_says_what_runs_and_ends_in_order(tmp_path, env):
         put(tmp_path, env, "mails", "two")
         read_until(process, "send two")
         process.send_signal(signal.SIGINT)
-        assert read_until(process, "ended:")[-1].startswith("ended: ")
+        assert read_until(process, "ended ")[-1].startswith("ended     ")
         assert process.wait(PATIENCE_S) == 0
 
 
@@ -110,6 +110,22 @@ def test_a_worker_beside_an_application_is_connected_and_runs_only_its_queues(tm
             assert json.loads(read_until(second, "ended")[-1])["stuck"] == 0
             assert second.wait(PATIENCE_S) == 0
     assert not (tmp_path / "q.db").exists()
+
+
+def test_a_worker_can_run_its_consumers_in_processes(tmp_path, env):
+    text = APP.format(role=None).replace('print("ship"', 'print("ship", os.getpid()')
+    (tmp_path / "shop.py").write_text("import os\n" + text)
+    put(tmp_path, env, "orders", "one")
+    args = ("worker", "shop", "--queues", "orders", "--processes", "2")
+    with started(tmp_path, env, *args) as process:
+        said = read_until(process, "running")
+        assert "consumer  orders  ship  2 processes" in said
+        words = read_until(process, "ship ")[-1].split()
+        assert words[2] == "one"
+        assert int(words[1]) != process.pid
+        process.send_signal(signal.SIGTERM)
+        assert read_until(process, "ended ")
+        assert process.wait(PATIENCE_S) == 0
 
 
 def test_what_cannot_run_ends_with_2_and_an_explanation(tmp_path, env):
