@@ -41,6 +41,8 @@ _USUAL: Final = Form()
 _BREAKS: Final = frozenset((b"\r", b"\n"))
 _P: Final = ord("P")
 _NO_PACKAGE: Final = "a package begins with P"
+_FROM_CLIENT: Final = {shape.header: shape for shape in FROM_CLIENT}
+_FROM_SERVER: Final = {shape.header: shape for shape in FROM_SERVER}
 _KIND_OF: Final = {b"P%02d" % kind: kind for kind in (QUEUE, CONTENT, ID, WINDOW, TTL)}
 
 
@@ -50,9 +52,9 @@ class Wire:
     However the bytes are cut, the events are the same, and the work is linear in the bytes.
     """
 
-    def __init__(self, shapes: tuple[Shape, ...], form: Form | None, limits: WireLimits) -> None:
-        """Read messages of these `shapes`; without a `form` the first one shows it (3)."""
-        self._shapes = {shape.header: shape for shape in shapes}
+    def __init__(self, shapes: dict[bytes, Shape], form: Form | None, limits: WireLimits) -> None:
+        """Read these `shapes`, by header; without a `form` the first message shows it (3)."""
+        self._shapes = shapes
         self._limits = limits
         self._longest = {
             QUEUE: limits.name_bytes,
@@ -325,7 +327,7 @@ class ServerWire(Wire):
 
     def __init__(self, *, form: Form | None = None, limits: WireLimits = WIRE_LIMITS) -> None:
         """Read what clients send, in `form`, or in the form that the first message shows (3)."""
-        super().__init__(FROM_CLIENT, form, limits)
+        super().__init__(_FROM_CLIENT, form, limits)
 
 
 class ClientWire(Wire):
@@ -333,7 +335,7 @@ class ClientWire(Wire):
 
     def __init__(self, *, form: Form = _USUAL, limits: WireLimits = WIRE_LIMITS) -> None:
         """Read what servers send, in the `form` that this client writes."""
-        super().__init__(FROM_SERVER, form, limits)
+        super().__init__(_FROM_SERVER, form, limits)
 
 
 class _Broken(Exception):
