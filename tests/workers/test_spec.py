@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from embedq.errors import DuplicateConsumer, InvalidName, InvalidOption, UnsupportedOption
+from embedq.errors import DuplicateConsumer, InvalidName, InvalidOption
 from embedq.policy import RetryPolicy
 from embedq.workers.batches import Batch
 from embedq.workers.spec import Consumers, ConsumerSpec, make_spec
@@ -74,12 +74,53 @@ def test_a_wrong_option_is_named(options: dict, argument: str):
     assert caught.value.hint
 
 
-def test_processes_come_later_and_say_so():
-    with pytest.raises(UnsupportedOption, match="process"):
-        made(pool="process")
+def test_threads_are_for_functions_and_processes_for_both():
+    assert made(pool="process").in_process
+    assert made(later, pool="process").in_process
+    assert not made(pool="thread").in_process
     assert made(pool="thread").concurrency == 1
     with pytest.raises(InvalidOption, match="pool"):
         made(later, pool="thread")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_messages": 0},
+        {"max_messages": True},
+        {"max_rss": "lots"},
+        {"max_rss": "1MB"},
+        {"max_age": "0.5s"},
+        {"concurrency": 257},
+    ],
+    ids=str,
+)
+def test_bounds_of_worker_processes_are_checked(options: dict):
+    (name,) = options
+    with pytest.raises(InvalidOption, match=name):
+        made(pool="process", **options)
+
+
+@pytest.mark.parametrize(
+    "options", [{"max_messages": 9}, {"max_rss": "1GB"}, {"max_age": "1h"}], ids=str
+)
+def test_only_worker_processes_are_replaced(options: dict):
+    (name,) = options
+    with pytest.raises(InvalidOption, match=name) as caught:
+        made(**options)
+    assert 'pool="process"' in str(caught.value)
+
+
+def test_when_worker_processes_are_replaced():
+    spec = made(pool="process", max_messages=9, max_rss="1.5 GiB", max_age="1h")
+    assert (spec.max_messages, spec.max_rss, spec.max_age) == (9, 3 << 29, 3600.0)
+
+
+def test_delays_are_drawn_ahead_for_every_attempt():
+    policy = RetryPolicy(base=1, cap=5, jitter="none")
+    delays = made(pool="process", retry=policy).delays()
+    assert delays[:4] == (1.0, 2.0, 4.0, 5.0)
+    assert set(delays[3:]) == {5.0}
 
 
 def test_an_event_loop_runs_more_at_once_than_threads():
