@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import logging
 import signal
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -96,13 +96,16 @@ class Log:
 class Developing:
     """The parent: one thread decides, the others only put into its inbox."""
 
-    def __init__(self, arguments: Sequence[str], sources: Sources, log: Log) -> None:
+    def __init__(
+        self, arguments: Sequence[str], sources: Sources, log: Callable[..., object]
+    ) -> None:
         self._arguments = arguments
         self._sources = sources
         self._log = log
         self._inbox: SimpleQueue[tuple[Child | None, dict[str, Any]]] = SimpleQueue()
         self._monotonic = SystemClock().monotonic
         self._host: Broker | None = None
+        self._watching = ExitStack()
         self._path = ""
         self._current: Child | None = None
         self._coming: Child | None = None
@@ -130,9 +133,19 @@ class Developing:
                 for child in self._children:
                     child.kill()
                     child.wait()
-                if self._host is not None:
-                    self._host.stop()
+                self._close()
         self._log("ended", "nothing is left running")
+
+    def _close(self) -> None:
+        """Close the file. Raises why nothing could be stored any more, if that ended us."""
+        if self._host is not None:
+            try:
+                self._watching.close()
+            finally:
+                self._host.stop()
+
+    def _end(self) -> None:
+        self._inbox.put((None, {"what": "signal", "number": signal.SIGTERM}))
 
     @contextmanager
     def _signals_noted(self) -> Iterator[None]:
@@ -224,6 +237,7 @@ class Developing:
             self._path = path
             self._sources.database = str(Path(path).resolve())
             self._host.on("*", self._tell_alone)
+            self._watching.enter_context(self._host.backing.ending_on_failure(self._end))
             self._log("host", f"{path}; reloads on changes below {self._folders()}")
         elif path != self._path:
             raise InvalidOption(f"the database is {path} now", hint="start `embedq dev` again")

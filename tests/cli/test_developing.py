@@ -13,7 +13,13 @@ from pathlib import Path
 import pytest
 
 from embedq import Broker
+from embedq.broker.desk import Desk
+from embedq.cli.developing import Developing
+from embedq.cli.offspring import Child
+from embedq.errors import StoreFailed
 from embedq.storage.owners import owner_of
+from embedq.storage.sqlite import SqliteStore
+from embedq.workers.reload import Sources
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 60.0
@@ -225,3 +231,24 @@ def test_a_child_that_dies_is_started_again(project):
     project.wait("running", 2)
     project.put("one")
     project.hear("v1", "one")
+
+
+def test_it_ends_when_nothing_can_be_stored_any_more(tmp_path, monkeypatch):
+    class Failing(Developing):
+        def _on_running(self, child: Child, note: dict) -> None:
+            super()._on_running(child, note)
+            assert self._host is not None
+            desk = self._host.desk
+            assert isinstance(desk, Desk)
+            assert isinstance(desk.store, SqliteStore)
+            desk.store._stopped = StoreFailed("the disk is gone")
+            desk.events.emit("store_failed", path="q.db", detail="the disk is gone")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    (tmp_path / "shop.py").write_text(APP.format(version="v1", options=""))
+    told: list[str] = []
+    dev = Failing(["shop:broker"], Sources([tmp_path]), lambda event, *_: told.append(event))
+    with pytest.raises(StoreFailed, match="the disk is gone"):
+        dev.run()
+    assert "running" in told
