@@ -270,11 +270,12 @@ class Forgetful(ServerWire):
 
 
 class Rereading(ServerWire):
-    """Goes through all it has at each read."""
+    """Goes through all it has at each read, often enough to show."""
 
     def feed(self, data):
         events = super().feed(data)
-        self._frames.buffer.hex()
+        for _ in range(4):
+            self._frames.buffer.hex()
         return events
 
 
@@ -289,12 +290,12 @@ def test_a_reader_that_needs_whole_frames_is_caught():
         check_splits(Forgetful)
 
 
-def growth(make) -> float:
+def growth(make, times=3) -> float:
     """Compare the time per byte of a frame eight times as long, one byte at a time."""
     begin = PREAMBLE + HELLO
     short, long = (
         wire_checks.seconds_per_byte(
-            make, begin + encode_frame(Frame(Kind.CHANNEL, 1, payload=bytes(size)))
+            make, begin + encode_frame(Frame(Kind.CHANNEL, 1, payload=bytes(size))), times
         )
         for size in (4_000, 32_000)
     )
@@ -303,4 +304,4 @@ def growth(make) -> float:
 
 def test_one_byte_at_a_time_takes_linear_time():
     assert growth(ServerWire) < 3
-    assert growth(Rereading) > 3
+    assert growth(Rereading, times=1) > 3

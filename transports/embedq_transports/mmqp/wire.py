@@ -167,14 +167,12 @@ class ServerWire:
         return data
 
     def _separator(self, byte: int, step: Callable[[], Request | None], where: str) -> None:
-        found = self._peek()
-        if found is None:
-            self._wait()
-        elif found != byte:
+        # No step is taken before its first byte is there.
+        found = self._buffer[self._at]
+        if found != byte:
             text = f"the byte behind the {where} is 0x{found:02x}, not {chr(byte)!r}"
             raise BadField(Code.BAD_REQUEST, text)
-        else:
-            self._go(step, 1)
+        self._go(step, 1)
 
     # --- the steps, in the order of a request ----------------------------------------------------
 
@@ -254,7 +252,7 @@ class ServerWire:
             self._offer(self._send(data))
 
     def _behind_first(self) -> Request | None:
-        if self._peek() == _BAR:
+        if self._buffer[self._at] == _BAR:
             if len(self._first) > self._limits.text_bytes:
                 most = self._limits.text_bytes
                 text = f"the group has {len(self._first)} bytes, more than {most}"
@@ -283,8 +281,8 @@ class ServerWire:
 
     def _ended(self, request: Request, tail: bytes) -> Request | None:
         """Complete a request that a byte of `tail` or the next request ends."""
-        byte = self._peek()
-        if byte is not None and byte in tail:
+        byte = self._buffer[self._at]
+        if byte in tail:
             self._done(tail)
             return request
         magic = self._magic_at(self._at)
@@ -294,7 +292,7 @@ class ServerWire:
         if magic:
             self._done(b"")
             return request
-        text = f"the byte behind the message is 0x{byte or 0:02x}: too much, or a field too few"
+        text = f"the byte behind the message is 0x{byte:02x}: too much, or a field too few"
         raise BadField(Code.BAD_REQUEST, text)
 
     # --- P: a count, or a group and a second field -----------------------------------------------
@@ -348,7 +346,7 @@ class ServerWire:
 
     def _second(self) -> Request | None:
         group = self._first.decode()
-        if self._peek() == _ZERO:
+        if self._buffer[self._at] == _ZERO:
             self._at += 1
             second = None
         else:

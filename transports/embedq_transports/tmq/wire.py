@@ -4,6 +4,7 @@ Knows: the preamble, the byte order told from the Hello, where frames begin and 
 every reader drops. Does not know: clients, channels, tokens, or what an event sets off.
 """
 
+from abc import ABC, abstractmethod
 from enum import StrEnum
 from typing import Final, Literal
 
@@ -138,7 +139,7 @@ class _Frames:
         return None
 
 
-class _Wire:
+class _Wire(ABC):
     """What both ends share: the preamble, the frames, the end."""
 
     def __init__(self, dialect: Dialect, payload_bytes: int) -> None:
@@ -218,8 +219,9 @@ class _Wire:
         text = f"a payload of {found.payload} bytes is announced, more than {most}"
         return self._fault(FaultCode.TOO_LARGE, text, answer)
 
+    @abstractmethod
     def _read(self, events: list[Event]) -> None:
-        raise NotImplementedError
+        """Add what the frames say, behind the preamble."""
 
 
 class ServerWire(_Wire):
