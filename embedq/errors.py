@@ -123,7 +123,10 @@ class ForkedBroker(UsageError):
     """A child made by `fork` uses the broker or the store of its parent."""
 
     code = "forked_broker"
-    hint = "open a Broker of its own in the child, or start processes with spawn"
+    hint = (
+        "use the broker only after the fork (creating it before opens nothing), give the child a "
+        "Broker of its own, or start processes with spawn"
+    )
 
 
 class UnsupportedPlatform(UsageError):

@@ -222,7 +222,7 @@ class Broker:
 
     def _open(self, *, again: bool = False) -> Backing:
         with self._lock:
-            self._origin.check()
+            self._origin.check(self._backing)
             if self._backing is not None:
                 return self._backing
             if self._stopped and not again:
@@ -270,7 +270,7 @@ class Broker:
     def _start(self, loop: asyncio.AbstractEventLoop | None) -> ConsumerRunner:
         from embedq.workers.crews import ConsumerRunner  # noqa: PLC0415  # loads asyncio
 
-        self._origin.check()
+        self._origin.check(self._backing)
         with self._lock:
             if self._runner is not None:
                 raise UsageError(f"{self!r} runs already", hint="start it once, in one place")
@@ -294,7 +294,7 @@ class Broker:
 
         Raises UsageError in a handler and on the loop of the handlers, which it would wait for.
         """
-        self._origin.check()
+        self._origin.check(self._backing)
         signals = self._signals
         if signals is not None:
             signals.stop()

@@ -15,7 +15,10 @@ from embedq.errors import ForkedBroker
 
 
 class Origin:
-    """The process in which a broker was made: it is nobody else's."""
+    """The process that a broker belongs to: the one that made it, until a fork before its opening.
+
+    Servers that load an application before they fork need that: each child then opens it anew.
+    """
 
     def __init__(self, broker: str) -> None:
         self._broker = broker
@@ -26,10 +29,13 @@ class Origin:
         """Whether this is another process: a child made by fork."""
         return os.getpid() != self._pid
 
-    def check(self) -> None:
-        """Raise ForkedBroker in another process."""
-        if self.is_foreign:
-            raise ForkedBroker(f"{self._broker} belongs to the parent process")
+    def check(self, opened: object) -> None:
+        """Raise ForkedBroker in another process, if the broker was `opened` (not None) before."""
+        if not self.is_foreign:
+            return
+        if opened is not None:
+            raise ForkedBroker(f"{self._broker} was opened by the parent process, and is its own")
+        self._pid = os.getpid()
 
 
 class Open(Protocol):

@@ -307,6 +307,30 @@ def test_an_unclean_end_is_told(path: Path) -> None:
     assert len(told) == 1
 
 
+def test_a_broker_that_is_not_open_works_in_the_children_of_a_fork(path: Path) -> None:
+    program = f"""
+import os
+from embedq import Broker
+broker = Broker({str(path)!r})
+orders = broker.queue("orders")
+children = []
+for number in range(3):
+    child = os.fork()
+    if not child:
+        orders.put(number)
+        broker.stop()
+        raise SystemExit(7)
+    children.append(child)
+for child in children:
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+orders.put(3)
+broker.stop()
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True, timeout=60)
+    with Broker(path) as broker:
+        assert sorted(d.body for d in broker.queue("orders").get_many(9)) == [0, 1, 2, 3]
+
+
 def test_a_forked_child_is_told_and_does_no_harm(path: Path) -> None:
     broker = Broker(path)
     orders = broker.queue("orders")
