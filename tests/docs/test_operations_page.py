@@ -21,6 +21,7 @@ from embedq.app.settings import DEFAULT_GRACE_S, PREFIX
 from embedq.catalogue import CATALOGUE
 from embedq.clock import parse_duration
 from embedq.limits import LIMITS, MIB
+from embedq.broker.desk import Desk
 from embedq.storage import placement
 from embedq.storage.space import DiskSpace
 from embedq.workers.drain import NOTICE_S, SETTLE_S
@@ -134,7 +135,9 @@ def test_every_file_beside_a_database_is_on_the_page(tmp_path: Path) -> None:
     told = first_column("Where the file lives")
     with Broker(tmp_path / "shop.db") as broker:
         broker.queue("orders").put("teapot")
-        broker.desk.store.look_around()  # the ballast is made then
+        host = broker.desk
+        assert isinstance(host, Desk)
+        host.store.look_around()  # the ballast is made then
         assert {path.name for path in tmp_path.iterdir()} <= set(told)
         modes = {path: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
         assert modes == {path: 0o700 if path.is_dir() else 0o600 for path in modes}
