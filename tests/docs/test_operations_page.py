@@ -18,10 +18,10 @@ import pytest
 
 from embedq import Broker, errors
 from embedq.app.settings import DEFAULT_GRACE_S, PREFIX
+from embedq.broker.desk import Desk
 from embedq.catalogue import CATALOGUE
 from embedq.clock import parse_duration
 from embedq.limits import LIMITS, MIB
-from embedq.broker.desk import Desk
 from embedq.storage import placement
 from embedq.storage.space import DiskSpace
 from embedq.workers.drain import NOTICE_S, SETTLE_S
