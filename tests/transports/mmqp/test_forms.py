@@ -153,7 +153,7 @@ def test_another_protocol_is_not_answered(data, code):
     (b"MMQP|0.1|M|\0|", FaultCode.BAD_REQUEST),
     (b"MMQP|0.1|M|\0:\0:", FaultCode.BAD_REQUEST),
     (b"MMQP|0.1|M|\0:\0|\0:", FaultCode.BAD_REQUEST),
-    (b"MMQP|0.1|M|\x01\x01\xff", FaultCode.BAD_REQUEST),
+    (b"MMQP|0.1|M|\x01\x01\xff:", FaultCode.BAD_REQUEST),
     (SEND + A + b"x", FaultCode.BAD_REQUEST),
     (SEND + A + b"MMQX", FaultCode.BAD_REQUEST),
     (SEND + A + b"|" + B + b"x", FaultCode.BAD_REQUEST),
@@ -163,7 +163,7 @@ def test_another_protocol_is_not_answered(data, code):
     (POLL + A + b"\0", FaultCode.BAD_REQUEST),
     (POLL + A + b"|x", FaultCode.BAD_REQUEST),
     (POLL + b"\0|\x09", FaultCode.BAD_REQUEST),
-    (POLL + b"\x01\x01\xff", FaultCode.BAD_REQUEST),
+    (POLL + b"\x01\x01\xff|", FaultCode.BAD_REQUEST),
     (POLL + b"\x02\x01\x00", FaultCode.TOO_LARGE),
 ])  # fmt: skip
 def test_a_broken_rule_is_answered_by_name_and_takes_nothing_out(data, code):

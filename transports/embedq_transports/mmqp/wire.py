@@ -10,7 +10,17 @@ from typing import Final
 from embedq_transports.mmqp.answers import encode_error
 from embedq_transports.mmqp.faults import Fault, FaultCode, Unanswered
 from embedq_transports.mmqp.limits import MMQP_LIMITS, MmqpLimits
-from embedq_transports.mmqp.requests import HTTP, MAGIC, GroupPoll, Ping, Poll, Request, Send
+from embedq_transports.mmqp.requests import (
+    BINARY_VERSION,
+    HTTP,
+    MAGIC,
+    TEXT_VERSION,
+    GroupPoll,
+    Ping,
+    Poll,
+    Request,
+    Send,
+)
 from embedq_transports.mmqp.strings import SIZE_MOST, BadField, Code, find_string, read_utf8
 
 _BAR: Final = ord("|")
@@ -19,6 +29,11 @@ _NUL: Final = 0
 _ZERO: Final = ord("0")
 _HEADER_BYTES: Final = 11
 _SEPARATORS: Final = {4: _BAR, 6: ord("."), 8: _BAR, 10: _BAR}
+_HEADERS: Final = frozenset(
+    b"|".join((MAGIC, version, command, b""))
+    for version in (BINARY_VERSION, TEXT_VERSION)
+    for command in (b"M", b"P")
+)
 _MAJOR: Final = 5
 _MINOR: Final = 7
 # The bytes of a version's two numbers that belong together: binary as the programs write it, and
@@ -166,13 +181,19 @@ class ServerWire:
         self._at = span.end
         return data
 
-    def _separator(self, byte: int, step: Callable[[], Request | None], where: str) -> None:
-        # No step is taken before its first byte is there.
-        found = self._buffer[self._at]
-        if found != byte:
-            text = f"the byte behind the {where} is 0x{found:02x}, not {chr(byte)!r}"
+    def _text_before(self, separator: int, what: str) -> str | None:
+        """Return the short string at hand and step over it and the byte behind it, or wait."""
+        span = find_string(self._buffer, self._at, self._limits.text_bytes, what)
+        if span is None or span.end >= len(self._buffer):
+            self._wait(span.end + 1 if span else 0)
+            return None
+        text = read_utf8(self._buffer, span, what).decode()
+        found = self._buffer[span.end]
+        if found != separator:
+            text = f"the byte behind the {what} is 0x{found:02x}, not {chr(separator)!r}"
             raise BadField(Code.BAD_REQUEST, text)
-        self._go(step, 1)
+        self._at = span.end + 1
+        return text
 
     # --- the steps, in the order of a request ----------------------------------------------------
 
@@ -196,7 +217,17 @@ class ServerWire:
         return None
 
     def _header(self) -> None:
-        head = self._buffer[self._at : self._at + _HEADER_BYTES]
+        head = bytes(self._buffer[self._at : self._at + _HEADER_BYTES])
+        if head not in _HEADERS:
+            self._check_header(head)
+        if len(head) < _HEADER_BYTES:
+            self._wait()
+            return
+        self._command = head[9:10]
+        self._go(self._user_text, _HEADER_BYTES)
+
+    def _check_header(self, head: bytes) -> None:
+        """Raise BadField for the first wrong byte of a header, or of its beginning."""
         for place, byte in enumerate(head):
             if byte != _SEPARATORS.get(place, byte):
                 text = f"byte {place} of the header is 0x{byte:02x}, which is no separator"
@@ -205,42 +236,27 @@ class ServerWire:
             if wrong_major or (place == _MINOR and byte != _MINOR_OF[head[_MAJOR]]):
                 text = "the version is not 0.1, neither in binary nor in text"
                 raise BadField(Code.BAD_VERSION, text)
-        if len(head) < _HEADER_BYTES:
-            self._wait()
-            return
-        self._command = bytes(head[9:10])
-        if self._command not in {b"M", b"P"}:
-            text = f"the command 0x{self._command.hex()} is neither M nor P"
+        if len(head) == _HEADER_BYTES:
+            text = f"the command 0x{head[9]:02x} is neither M nor P"
             raise BadField(Code.UNKNOWN_COMMAND, text)
-        self._go(self._user_text, _HEADER_BYTES)
 
     def _user_text(self) -> None:
-        data = self._text(self._limits.text_bytes, "user name")
-        if data is not None:
-            self._user = data.decode()
-            self._go(self._colon, 0)
-
-    def _colon(self) -> None:
-        self._separator(_COLON, self._password_text, "user name")
+        text = self._text_before(_COLON, "user name")
+        if text is not None:
+            self._user = text
+            self._go(self._password_text, 0)
 
     def _password_text(self) -> None:
-        data = self._text(self._limits.text_bytes, "password")
-        if data is not None:
-            self._password = data.decode()
-            self._go(self._bar_before_queue, 0)
-
-    def _bar_before_queue(self) -> None:
-        self._separator(_BAR, self._queue_text, "password")
+        text = self._text_before(_BAR, "password")
+        if text is not None:
+            self._password = text
+            self._go(self._queue_text, 0)
 
     def _queue_text(self) -> None:
-        data = self._text(self._limits.text_bytes, "queue name")
-        if data is not None:
-            self._queue = data.decode()
-            self._go(self._bar_before_rest, 0)
-
-    def _bar_before_rest(self) -> None:
-        step = self._send_first if self._command == b"M" else self._poll
-        self._separator(_BAR, step, "queue name")
+        text = self._text_before(_BAR, "queue name")
+        if text is not None:
+            self._queue = text
+            self._go(self._send_first if self._command == b"M" else self._poll, 0)
 
     # --- M: group and body, or the body alone ----------------------------------------------------
 
@@ -336,13 +352,10 @@ class ServerWire:
         return self._count(count)
 
     def _poll_group(self) -> None:
-        data = self._text(self._limits.text_bytes, "group")
-        if data is not None:
-            self._first = data
-            self._go(self._bar_before_second, 0)
-
-    def _bar_before_second(self) -> None:
-        self._separator(_BAR, self._second, "group")
+        text = self._text_before(_BAR, "group")
+        if text is not None:
+            self._first = text.encode()
+            self._go(self._second, 0)
 
     def _second(self) -> Request | None:
         group = self._first.decode()
