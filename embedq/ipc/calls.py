@@ -18,7 +18,7 @@ from embedq.broker.desk import Desk
 from embedq.errors import EmbedqError, InvalidOption, InvalidPayload
 from embedq.events import Notice
 from embedq.ipc import frames
-from embedq.ipc.session import UNSENT_COUNT, Session
+from embedq.ipc.session import Session
 
 _log = logging.getLogger("embedq.ipc")
 
@@ -136,10 +136,11 @@ class Calls:
         _soon(self._loop, self._tell, session, told)
 
     def _tell(self, session: Session, told: frames.Told) -> None:
-        if session.waiting > UNSENT_COUNT:
+        if session.is_full:
             session.untold += 1
         else:
-            self._answer(session, told, 512)
+            texts = [value for value in told.fields.values() if isinstance(value, str)]
+            self._answer(session, told, 256 + sum(map(len, texts)))
 
 
 def _nothing(_: bytes, __: ProgressFn) -> bytes:

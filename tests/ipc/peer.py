@@ -89,14 +89,14 @@ class Peer:
 
     # ---------------------------------------------------------------------- receiving
 
-    def receive(self, timeout: float = 5.0) -> bool:
+    def receive(self, timeout: float = 20.0) -> bool:
         """Take in what has come, waiting for something; False: nothing came in time."""
         if not self.socket.poll(round(timeout * 1000)):
             return False
         self.inbox.extend(frames.decode_answers(self.socket.recv()))
         return True
 
-    def find(self, wanted: Callable[[frames.Answers], bool], timeout: float = 5.0) -> Any:
+    def find(self, wanted: Callable[[frames.Answers], bool], timeout: float = 20.0) -> Any:
         until = time.monotonic() + timeout
         while True:
             for answer in self.inbox:
@@ -107,11 +107,11 @@ class Peer:
             if left <= 0 or not self.receive(left):
                 raise AssertionError(f"nothing of the kind came; there is {list(self.inbox)}")
 
-    def get(self, kind: type[A], timeout: float = 5.0) -> A:
+    def get(self, kind: type[A], timeout: float = 20.0) -> A:
         found: A = self.find(lambda answer: isinstance(answer, kind), timeout)
         return found
 
-    def answer_to(self, n: int, timeout: float = 5.0) -> frames.Answers:
+    def answer_to(self, n: int, timeout: float = 20.0) -> frames.Answers:
         found: frames.Answers = self.find(
             lambda answer: (
                 getattr(answer, "n", None) == n and not isinstance(answer, frames.Progress)
@@ -129,7 +129,7 @@ def released(lease: frames.WireLease, group: int) -> frames.WireEnding:
     return frames.WireEnding(group, lease.message.seq, lease.counter, 3)
 
 
-def eventually(check: Callable[[], object], timeout: float = 5.0) -> None:
+def eventually(check: Callable[[], object], timeout: float = 20.0) -> None:
     """Wait until `check()` is true, by looking again and again."""
     gate = threading.Event()
     until = time.monotonic() + timeout
