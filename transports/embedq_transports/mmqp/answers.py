@@ -69,4 +69,4 @@ def encode_error(code: Code, detail: str = "") -> bytes:
     """
     if code is not Code.QUEUE_NOT_FOUND:
         detail = "".join(char if char.isprintable() and char != "|" else " " for char in detail)
-    return ERROR + f"{code.value}|{detail}|0".encode()
+    return ERROR + f"{code.value}|{detail}|0".encode("utf-8", "replace")

@@ -16,7 +16,6 @@ from embedq_transports.tmq.frames import (
     HEADER_BYTES,
     LITTLE,
     PREAMBLE,
-    TTL_MOST,
     Content,
     Dialect,
     Frame,
@@ -287,9 +286,7 @@ class ServerWire(_Wire):
             self._frames.dialect = BIG_SERVER
         header = read_header(head[:7] + b"\0", 0, self._frames.dialect)
         return (
-            header.kind == Kind.SERVER
-            and header.content_type == Content.HELLO
-            and 0 < header.ttl <= TTL_MOST
+            header.kind == Kind.SERVER and header.content_type == Content.HELLO and header.ttl > 0
         )
 
     def _bad_request(self) -> bytes:
