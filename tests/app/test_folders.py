@@ -42,8 +42,11 @@ class Inbox:
     def write(self, name: str, text: str = "x") -> Path:
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-        return path
+        # Moved into place: a loaded machine may pause between an open and its write for longer
+        # than a short `settle`, and the empty file is a content, too.
+        hidden = self.home / f".{path.name}.new"
+        hidden.write_text(text)
+        return hidden.replace(path)
 
     @contextmanager
     def watched(self, pattern: str = "*", **options) -> Iterator[Queue[WatchedFile]]:
