@@ -229,3 +229,12 @@ def test_a_group_may_have_the_length_that_looks_like_a_bar_or_a_letter():
     # Only this one is taken for a count and the next request: the rule of the specification.
     wire = ServerWire()
     assert wire.feed(encode_request(GroupPoll("q", "MQP" + "x" * 74)))[0] == Poll("q", 1)
+
+
+@pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n\r\n", b"GET /\n\n"])
+def test_an_empty_line_that_comes_in_pieces_ends_the_request_at_its_last_byte(data):
+    for cut in range(1, 5):
+        wire = ServerWire()
+        assert wire.feed(NEXT + data[:-cut]) == [LAST]
+        pieces = [wire.feed(data[at : at + 1]) for at in range(len(data) - cut, len(data))]
+        assert pieces == [[]] * (cut - 1) + [[Ping()]]
