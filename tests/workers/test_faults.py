@@ -199,10 +199,16 @@ def test_a_consumer_whose_task_is_cancelled_by_others_says_so(bench, monkeypatch
         runner = ConsumerRunner(bench.at, [spec], loop=asyncio.get_running_loop())
         bench.runners.append(runner)
         runner.start()
-        await asyncio.sleep(0.01)
-        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        # The pump, and the claim that waits beside it.
+        while len(others := asyncio.all_tasks() - {asyncio.current_task()}) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        for task in others:
             task.cancel()
-        await asyncio.sleep(0 if ends_at_once else 0.1)
+        until = asyncio.get_running_loop().time() + (0 if ends_at_once else 20)
+        while not bench.count("consumer_error"):
+            await asyncio.sleep(0.005)
+            if asyncio.get_running_loop().time() >= until:
+                break
 
     if not ends_at_once:
         monkeypatch.setattr(loop_module, "_TORN_DOWN_S", 0.01)
