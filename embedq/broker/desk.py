@@ -76,7 +76,7 @@ class Round:
             *(self.desk, self.group, self.most, self.seconds, self.session), waiter=waiter
         )
         self.claim = claim
-        return claim if self.settlement is None else Together([self.settlement, claim])
+        return claim if self.settlement is None else Together([*self.settlement.tasks, claim])
 
     def committed(self) -> None:
         """The task is committed: what was to be settled is settled."""

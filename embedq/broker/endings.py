@@ -65,7 +65,7 @@ class Together(Task):
     __slots__ = ("tasks",)
 
     def __init__(self, tasks: Sequence[Task]) -> None:
-        super().__init__(sum(task.size for task in tasks))
+        super().__init__(sum([task.size for task in tasks]))
         self.tasks = tasks
 
     def prepare(self) -> Sequence[Op]:
@@ -118,6 +118,10 @@ class Settlement(Together):
 
 def _tasks(engine: Engine, endings: dict[Lease, Ending]) -> list[Settle]:
     """Make as few tasks as possible: acks and releases of a group go together."""
+    if len(endings) == 1:
+        (lease,) = endings
+        if endings[lease] is DONE:
+            return [Acks(engine, lease.group, [lease])]
     done: dict[GroupState, list[Lease]] = {}
     released: dict[GroupState, list[Lease]] = {}
     tasks: list[Settle] = []

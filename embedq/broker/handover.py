@@ -44,11 +44,11 @@ def check_messages(
     found = {message[0]: message for message in messages}
     now = engine.now_ms()
     good: list[Lease] = []
-    bad: list[Lease] = []
+    bad: list[tuple[Lease, Stored | None]] = []
     for lease in leases:
         message = found.get(lease.seq)
         if message is None:
-            bad.append(lease)
+            bad.append((lease, None))
             continue
         lease.message = message
         body, headers = message.body, message.headers
@@ -58,10 +58,13 @@ def check_messages(
             sound = crc == message.crc and (expires is None or expires > now)
         except TypeError:  # damaged in a way that makes a value one of another kind
             sound = False
-        (good if sound else bad).append(lease)
-    if max([len(lease.message.body) for lease in good], default=0) > LARGE:
-        leases[0].group.queue.large = True
-    return good, [(lease, found.get(lease.seq)) for lease in bad]
+        if not sound:
+            bad.append((lease, message))
+            continue
+        good.append(lease)
+        if len(body) > LARGE:
+            lease.group.queue.large = True
+    return good, bad
 
 
 def _is_damaged(message: Stored) -> bool:

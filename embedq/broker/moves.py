@@ -77,24 +77,35 @@ class Claim(Task):
         group, engine = self._group, self._engine
         self._buries: list[tuple[Bury, Entry]] = []
         self._others: list[tuple[int, Entry]] = []
-        self._start = None
+        self._order: list[int] = []
+        self._start = self.hungry = None
         if group.queue.paused:
             return ()
         now = engine.now_ms()
         most = self._most
-        if group.alone or group.index.suspects:
+        index = group.index
+        if group.alone or index.suspects:
             most = group.room_beside_suspects(most)
             if not most:
                 return ()
-        self.hungry = group.index.hungry(most, now)
+        plain = index.take_plain(now) if most == 1 else None
+        if plain is not None:
+            return self._started([plain], [], now)
+        self.hungry = index.hungry(most, now)
         if self.hungry is not None:
             return ()
-        fresh, others, self._order = group.index.take(most, now)
+        fresh, others, self._order = index.take(most, now)
         if others:
             others = self._without_exhausted(others, now)
+        return self._started(fresh, others, now)
+
+    def _started(
+        self, fresh: list[int], others: list[tuple[int, Entry]], now: int
+    ) -> Sequence[Op]:
         self.found = bool(fresh or others or self._buries)
         if not fresh and not others:
             return [bury for bury, _ in self._buries]
+        group, engine = self._group, self._engine
         self._others = others
         words = engine.words_of
         again = [

@@ -193,6 +193,22 @@ class ReadyIndex:
                 self.top -= 1
         return fresh, others, order
 
+    def take_plain(self, now: int) -> int | None:
+        """Remove and return the next message if nothing but plain ones are about; else None.
+
+        What `hungry` and `take` would find, in a fraction of the time.
+        """
+        # Whatever is in `returned`, in a timeline or a suspect has an entry, too.
+        if (
+            self.top
+            or self.entries
+            or self.delayed.needs_load(now)
+            or self.retries.needs_load(now)
+        ):
+            return None
+        head = self.streams[0].head
+        return head.popleft() if head else None
+
     def _merge(
         self,
         level: int,

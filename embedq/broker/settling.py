@@ -44,7 +44,7 @@ class Settle(Task):
         So of two settlements that meet in one commit the second finds its lease stale.
         """
         table = self._group.leases
-        leases = dict.fromkeys(self._leases)  # a caller may name one twice; it counts once
+        leases = self._leases
         self._valid = [lease for lease in leases if table.get(lease.seq) is lease]
         if len(self._valid) != len(leases):
             self.stale = [lease for lease in leases if table.get(lease.seq) is not lease]

@@ -247,6 +247,7 @@ class SqliteStore(Maintenance):
         singles: list[object] = []
         acks: dict[tuple[int, int], list[Ack]] = {}
         pages = 2
+        exact = False
         for op in batch:
             if isinstance(op, PutPlain):
                 pages += self._put_plain(op, singles)
@@ -256,11 +257,12 @@ class SqliteStore(Maintenance):
             else:
                 applier.apply(op)
                 pages += 2
-        for start, size in sql.rungs(len(singles) // 6):
-            execute(sql.insert_singles(size), singles[6 * start : 6 * (start + size)])
+                exact |= isinstance(op, Save) and op.exact
+        if singles:
+            for start, size in sql.rungs(len(singles) // 6):
+                execute(sql.insert_singles(size), singles[6 * start : 6 * (start + size)])
         for same in acks.values():
             applier.ack(same)
-        exact = any(isinstance(op, Save) and op.exact for op in batch)
         if exact:
             self._set_meta("clean", 1)
             self._set_meta("seq_reserved", self.last_seq)

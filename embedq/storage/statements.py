@@ -323,6 +323,8 @@ def is_run(seqs: list[int]) -> bool:
 
 def in_chunks(values: list[int]) -> list[tuple[int, list[int]]]:
     """Cut values into (size, values padded to that size) for the IN statements."""
+    if len(values) == 1:
+        return [(1, values)]
     chunks = []
     largest = IN_SIZES[-1]
     for start in range(0, len(values), largest):
@@ -336,6 +338,8 @@ def in_chunks(values: list[int]) -> list[tuple[int, list[int]]]:
 
 def rungs(count: int) -> list[tuple[int, int]]:
     """Cut a number of rows into (start, size) along the ladder."""
+    if count == 1:
+        return [(0, 1)]
     cuts = []
     start = 0
     for size in LADDER:

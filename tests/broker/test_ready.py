@@ -333,6 +333,52 @@ def test_where_memory_has_not_looked_the_floor_does_not_go() -> None:
     assert index.floor(3, None) is None
 
 
+# -------------------------------------------------------------------------- the short way
+
+
+def test_the_short_way_takes_the_next_plain_message() -> None:
+    index = live()
+    index.put_plain(1, 2)
+    assert [index.take_plain(NOW) for _ in range(3)] == [1, 2, None]
+
+
+def _returned(index: ReadyIndex) -> None:
+    index.give_back(1, Entry())
+
+
+def _urgent(index: ReadyIndex) -> None:
+    index.put_row(4, 5, None, None, None, NOW)
+
+
+def _later(index: ReadyIndex) -> None:
+    index.put_row(4, 0, NOW - 1, None, None, NOW)
+
+
+def _keyed(index: ReadyIndex) -> None:
+    index.put_row(4, 0, None, "k", None, NOW)
+
+
+def _suspect(index: ReadyIndex) -> None:
+    index.suspect(4, Entry())
+
+
+def _retry_in_the_store(index: ReadyIndex) -> None:
+    index.retries = Timeline(1)
+
+
+@pytest.mark.parametrize(
+    "arrive", [_returned, _urgent, _later, _keyed, _suspect, _retry_in_the_store]
+)
+def test_the_short_way_is_closed_when_something_else_is_about(
+    arrive: Callable[[ReadyIndex], None],
+) -> None:
+    index = live()
+    index.put_plain(2, 2)
+    arrive(index)
+    assert index.take_plain(NOW) is None
+    assert list(index.streams[0].head)[:2] == [2, 3]
+
+
 # -------------------------------------------------------------------------- the machine
 
 

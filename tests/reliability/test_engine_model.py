@@ -73,6 +73,11 @@ def _overtake(index, first, count):
     index.streams[0].head.rotate(count > 1)
 
 
+def _only_plain(index, now):
+    head = index.streams[0].head
+    return head.popleft() if head else None
+
+
 def _blame_nobody(index, seq, entry):
     entry.crashes -= 1
     SUSPECT(index, seq, entry)
@@ -116,6 +121,7 @@ MISTAKES = {
     "a retry has no priority": (Lease, "entry_at", _forget_priority),
     "the last of a batch comes first": (ReadyIndex, "put_plain", _overtake),
     "the next of a key never moves": (Engine, "key_settled", lambda *_: None),
+    "the short way overlooks what is not plain": (ReadyIndex, "take_plain", _only_plain),
     "a crash does not count": (ReadyIndex, "suspect", _blame_nobody),
     "a dedup key is forgotten": (engine_room, "row_of", _no_window),
     "a settlement counts twice": (GroupState, "count_settled", _settle_twice),

@@ -20,6 +20,8 @@ from unittest.mock import Mock
 
 import pytest
 
+from embedq.broker.desk import Desk
+from embedq.broker.endings import DONE
 from embedq.broker.engine import Engine
 from embedq.broker.host import open_engine
 from embedq.clock import VirtualClock
@@ -47,7 +49,7 @@ EVERY_POINT = bool(os.environ.get("EMBEDQ_TEST_EVERY_POINT"))
 class Ground:
     """One queue that is filled, used and emptied again and again."""
 
-    engine: Engine
+    engine: Desk
 
     def __init__(self, folder: Any) -> None:
         self.folder = folder
@@ -97,6 +99,19 @@ class Ground:
         )
         self.held += engine.claim(self.group, 2, LEASE_S)  # the urgent one is among them
         engine.put_many(queue, [b"more"] * 3)
+
+    def fill_plainly(self) -> None:
+        """Leave nothing but plain messages: one is leased, the next one is in memory."""
+        engine = self.engine
+        engine.ack(*self.held)
+        engine.cancel(self.queue, *self.stored)
+        with engine.writer.lock:
+            engine.rebuild(self.group)  # memory would remember what is cancelled for a while
+        engine.put_many(self.queue, [b"plain"] * 3)
+        self.held = engine.claim(self.group, 1, LEASE_S)
+
+    def exchange(self) -> None:
+        self.engine.exchange(self.group, [(self.held[0], DONE)], lease_s=LEASE_S)
 
     def later(self) -> Engine:
         self.clock.advance(LEASE_S)
@@ -153,6 +168,16 @@ class Ground:
 #: What is interrupted: a function that prepares it and returns the call.
 Operation = Callable[[Ground], Callable[[], object]]
 
+
+def _exchange_plain(ground: Ground) -> Callable[[], object]:
+    ground.fill_plainly()
+    index = ground.group.index
+    assert index.streams[0].head, "the next one is not in memory"
+    assert not index.top, "the short way is not taken"
+    assert not index.entries, "the short way is not taken"
+    return ground.exchange
+
+
 OPERATIONS: dict[str, Operation] = {
     "put": lambda g: lambda: g.engine.put(g.queue, b"one"),
     "put_many(3)": lambda g: lambda: g.engine.put_many(g.queue, [b"many"] * 3),
@@ -167,6 +192,8 @@ OPERATIONS: dict[str, Operation] = {
     "claim(9)": lambda g: lambda: g.engine.claim(g.group, 9, LEASE_S),
     "ack(1)": lambda g: lambda: g.engine.ack(g.held[0]),
     "ack(4)": lambda g: lambda: g.engine.ack(*g.held),
+    "exchange": lambda g: g.exchange,
+    "exchange of plain ones": _exchange_plain,
     "fail": lambda g: lambda: g.engine.fail(g.held[0], None, 2.0),
     "reject": lambda g: lambda: g.engine.reject(g.held[0], "no"),
     "release": lambda g: lambda: g.engine.release(g.held),
@@ -239,6 +266,8 @@ STEPS = {
     "cancel": 5,
     "claim(9)": 7,
     "end_leases": 9,
+    "exchange": 7,
+    "exchange of plain ones": 2,
     "fail": 3,
     "put_drafts": 3,
     "reject": 3,

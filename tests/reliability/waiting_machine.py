@@ -13,14 +13,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from hypothesis import strategies as st
-from hypothesis.stateful import rule
+from hypothesis.stateful import precondition, rule
 
 from embedq.broker import direct
+from embedq.broker.endings import DONE
 from embedq.broker.leases import Lease
 from embedq.broker.moves import Claim
 from embedq.broker.waiting import Waiter
 from embedq.limits import LIMITS
-from tests.reliability.engine_machine import LEASE_S, EngineMachine, groups, most, queues
+from tests.reliability.engine_machine import LEASE_S, EngineMachine, groups, most, picks, queues
 
 _LAPS = 1000
 
@@ -66,6 +67,26 @@ class WaitingMachine(EngineMachine):
         engine.writer.run(task)
         assert task.waits
         self.waiting.append(one)
+
+    @precondition(lambda self: self.leases)
+    @rule(numbers=picks, held=st.booleans(), most=most)
+    def exchange(self, numbers: list[int], *, held: bool, most: int) -> None:
+        """Acknowledge and claim in one commit. What an ending makes ready comes after that."""
+        entries = [
+            entry
+            for entry in self.chosen(numbers, held=held)
+            if entry[0].key is None and not entry[0].is_suspect
+        ]
+        if not entries:
+            return
+        good = [entry for entry in dict.fromkeys(entries) if self.counts(*entry)]
+        group, queue = entries[0][0].group, entries[0][1]
+        pairs = [(entry[0], DONE) for entry in entries]
+        found = self.engine.exchange(group, pairs, most, lease_s=LEASE_S)
+        assert {*found.stale} == {entry[0] for entry in entries} - {entry[0] for entry in good}
+        for lease, name, side, _ in good:
+            self.model[name].settle(side, lease.seq, self.now)
+        self.check_claim(queue, group.name, found.leases, most, LEASE_S)
 
     @rule()
     def be_impatient(self) -> None:
