@@ -101,10 +101,17 @@ def open_backing(settings: Settings, clock: Clock | None, limits: Limits) -> Bac
 
 
 def _host(settings: Settings, clock: Clock | None, limits: Limits) -> Hosted:
+    from embedq.ipc.place import sessions_left  # noqa: PLC0415  # as below
     from embedq.ipc.server import Server  # noqa: PLC0415  # it loads asyncio
     from embedq.ipc.verbs import served  # noqa: PLC0415
 
-    desk = open_engine(settings.path, durability=settings.durability, clock=clock, limits=limits)
+    desk = open_engine(
+        settings.path,
+        durability=settings.durability,
+        clock=clock,
+        limits=limits,
+        survivors=sessions_left(settings.path),
+    )
     return Hosted(desk, Server(desk, settings.path, verbs=served(desk.office)))
 
 

@@ -27,6 +27,16 @@ broker.stop()
 """
 
 
+HOLDER = """
+import sys, threading
+from embedq import Broker
+broker = Broker(sys.argv[1], role="client")
+delivery = broker.queue("orders", int).get(10)
+print("held", flush=True)
+threading.Event().wait(60)
+"""
+
+
 class Opened:
     """A host that counts how often it was closed."""
 
@@ -139,3 +149,34 @@ def test_one_that_must_not_be_the_host_waits_for_another(tmp_path: Path) -> None
         with host_process(path):
             orders.put(2)
             assert len(orders.peek()) == 4
+
+
+def test_what_a_client_holds_is_its_own_under_the_next_host(tmp_path: Path) -> None:
+    path = tmp_path / "app.db"
+    with host_process(path) as host, Broker(path) as broker:
+        orders = broker.queue("orders", int)
+        held = orders.get(5)
+        host.kill()
+        host.wait()
+        orders.put(1)  # answered by the next host
+        (other,) = orders.get_many(10, 5)
+        assert (held.body, other.body) == (0, 1)
+        held.ack()
+        other.ack()
+        assert orders.stats().length == 0
+
+
+def test_what_nobody_shows_to_the_next_host_is_an_attempt_that_was_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "app.db"
+    with host_process(path) as host, Broker(path) as broker:
+        orders = broker.queue("orders", int)
+        command = [sys.executable, "-c", HOLDER, str(path)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == "held\n"
+            holder.kill()
+            host.kill()
+        host.wait()
+        again = orders.get(10)
+        assert (again.body, again.attempt) == (0, 2)
+        again.ack()
