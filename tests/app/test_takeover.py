@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from embedq import Broker, Message, Queue
+from embedq.ipc.failures import NoHost
 from tests.ipc.peer import eventually
 
 pytestmark = pytest.mark.reliability
@@ -78,13 +80,13 @@ def test_a_host_killed_under_sixteen_threads_loses_and_doubles_no_put(
         stop = threading.Event()
 
         def put(number: int) -> None:
-            while not stop.is_set():
-                count = len(confirmed[number])
-                body = number * 1_000_000 + count
-                if number % 2:
-                    orders.put(body)
-                else:
-                    orders.put(body, headers={"plain": "no"})
+            for body in itertools.count(number * 1_000_000):
+                if stop.is_set():
+                    return
+                try:
+                    orders.put(body, headers={} if number % 2 else {"plain": "no"})
+                except NoHost:
+                    continue  # the next host took longer to start than calls wait: unknown (P10)
                 confirmed[number].append(body)
 
         threads = [threading.Thread(target=put, args=(number,)) for number in range(16)]
@@ -106,7 +108,7 @@ def test_a_host_killed_under_sixteen_threads_loses_and_doubles_no_put(
             thread.join(60)
         stored = Counter(int(message.body) for message in everything(orders))
         assert set(stored.values()) == {1}
-        assert set(stored) == {body for each in confirmed for body in each}
+        assert set(stored) >= {body for each in confirmed for body in each}
         hosted_here = broker.desk.host_pid == os.getpid()  # type: ignore[attr-defined]
         assert hosted_here == (role == "auto")
 
