@@ -194,7 +194,7 @@ class ReadyIndex:
         return fresh, others, order
 
     def take_plain(self, now: int) -> int | None:
-        """Take the next message, as `take` would, if nothing but plain ones are about; else None."""
+        """Take the next message as `take` would, if only plain ones are about; else None."""
         head = self.streams[0].head
         # Whatever came back, waits for a time in memory or is a suspect has an entry, too.
         if self.top or self.entries or not head:
