@@ -250,6 +250,8 @@ class Queue:
                 self.vanish(seq)
                 continue
             for group in self.groups.values():
+                if seq not in self.messages:
+                    break  # the last group that had not settled it has done so
                 if not group.has_settled(seq) and group.of(seq).token is None:
                     group.holes = True
                     self.bury(group, seq, "expired", now)
