@@ -119,7 +119,8 @@ class Reading:
         if acked is not None:
             lines = (*message.lines, *acked.lines, line)
             yield Broken("P3", start.tag, "was acked, but delivered again", lines)
-        if track.buried is not None:
+        # Who is rejected by id may have been claimed just before, and note its start just after.
+        if track.buried is not None and not self.story.is_loose(start.seq, start.group):
             lines = (*message.lines, track.buried, line)
             yield Broken("P7", start.tag, "is a dead letter, but delivered again", lines)
         removed = self.story.cancelled.get(start.seq)
