@@ -16,12 +16,15 @@ CLASSES: list[type] = [Broker, Queue, Group, DeadLetters, Delivery]
 REASONS = {
     "Broker.queue": "a declaration, made where a program is imported",
     "Broker.add_consumer": "keeps a consumer for the start; never waits",
+    "Broker.accompany": "keeps a companion for the start; never waits",
+    "Broker.override": "changes settings before anything is opened; never waits",
     "Broker.on": "keeps a listener; never waits",
     "Broker.start": "`async with broker` and `broker.lifespan` are the twins",
     "Broker.run": "owns the main thread and its signals; coroutines use `async with broker`",
     "Broker.opened": "answers from memory",
     "Broker.close_at_exit": "for the end of the interpreter, when no loop runs",
     "Queue.consumer": "a declaration, made where a program is imported",
+    "Queue.watch_folder": "a declaration, too; files are looked at while the broker runs",
 }
 
 

@@ -195,6 +195,16 @@ WRONG: dict[str, tuple[Call, dict[str, list[Any]]]] = {
             "start": ["middle", 5, [1], ""],
         },
     ),
+    "Queue.watch_folder": (
+        lambda bench, **said: bench.orders.watch_folder(**{"path": "somewhere", **said}),
+        {
+            "path": [5, "", b"a", "a\0b", None],
+            "pattern": [5, "", None, "a/b", ["*"]],
+            "recursive": [1, "yes", None],
+            "settle": ["soon", -1, "1w", None],
+            "existing": [0, "no", None],
+        },
+    ),
     "Queue.purge": (
         lambda bench, **said: bench.orders.purge(**said),
         {"progress": [5, "bar"]},
@@ -282,6 +292,8 @@ WORDS = {
 ANYTHING = {
     "Broker.queue.type": "any annotation: what it cannot be is seen when a body is decoded",
     "Broker.add_consumer.spec": "made by Queue.consumer",
+    "Broker.accompany.companion": "for the classes of this library",
+    "Broker.override.given": "the settings of Broker, checked by the same functions",
     "Broker.state_of.name": "for the classes of this library",
     "Broker.opened.name": "for the classes of this library",
 }
@@ -317,7 +329,7 @@ def arguments_of(method: Callable[..., Any]) -> set[str]:
     options = {each.__name__: each for each in (PutOptions, QueueOptions, ConsumerOptions)}
     found: set[str] = set()
     for name, parameter in inspect.signature(method).parameters.items():
-        if parameter.kind is parameter.VAR_KEYWORD:
+        if parameter.kind is parameter.VAR_KEYWORD and method is not Broker.override:
             (kind,) = [made for key, made in options.items() if key in str(parameter.annotation)]
             found |= set(get_type_hints(kind))
         elif name != "self":

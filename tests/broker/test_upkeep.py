@@ -411,7 +411,9 @@ def test_the_thread_does_its_rounds_until_it_is_told_to_stop(
     turned = threading.Event()
     monkeypatch.setattr(desk.upkeep, "wake_due", turned.set)
     desk.upkeep.start()
+    thread = desk.upkeep._thread
+    assert thread is not None
     assert turned.wait(20)
     desk.upkeep.stop()
     desk.upkeep.stop()
-    assert "embedq-upkeep" not in [thread.name for thread in threading.enumerate()]
+    assert not thread.is_alive()

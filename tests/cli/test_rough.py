@@ -38,7 +38,8 @@ WORDS = {
 
 def test_every_command_is_handled_here():
     names = {name for name in COMMANDS if name != "dead"} | {f"dead {name}" for name in dead.table}
-    assert set(WORDS) == names
+    serving = {"dev", "run", "worker"}  # they print lines until a signal: tests of their own
+    assert set(WORDS) == names - serving
 
 
 @pytest.mark.parametrize("command", WORDS)

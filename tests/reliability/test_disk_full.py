@@ -265,7 +265,9 @@ def test_a_close_that_finds_no_room_still_ends_everything(tmp_path):
         waiting.join(20)
         assert (told, ended) == (["stopped"], ["store_closed"])
         assert not waiting.is_alive()
-        assert "embedq-events" not in [thread.name for thread in threading.enumerate()]
+        events = desk.events._thread
+        assert events is not None
+        assert not events.is_alive()
         desk.close()  # there is nothing left to do
         disk.other.unlink()
         disk.open(none)  # the lock is free
