@@ -137,7 +137,10 @@ def test_who_dies_after_its_ack_was_confirmed_has_started_once(tmp_path, kind):
 
 def test_a_death_after_a_confirmed_nack_is_a_failure_and_no_crash(tmp_path):
     world = World(tmp_path, "nack", "n0").run("thread")
-    assert world.codes == [*[-9] * MOST, 0]
+    # Between the nack and the kill another thread may begin the next attempt, and die with it.
+    assert set(world.codes[:-1]) == {-9}
+    assert world.codes[-1] == 0
+    assert MOST // 2 <= len(world.codes) - 1 <= MOST
     assert world.count("start")["nack"] == MOST
     assert {body: letter.reason for body, letter in world.dead().items()} == {
         "nack": "max_attempts"
