@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 from embedq.broker.letters import Filter, Letters, Rows, Since, check_limit
 from embedq.broker.purge import Progress, check_progress
 from embedq.broker.state import QueueState
-from embedq.broker.twins import twin
 from embedq.errors import InvalidOption, shown
 from embedq.message import Receipt
 from embedq.storage.ops import Op, PurgeDead, Redrive
@@ -84,7 +83,7 @@ class PurgeDeadChunk(Task):
 
 
 class DeadLetters(Letters):
-    """The dead letters of one queue, to look at and to move. See Letters for the filters."""
+    """The dead letters of one queue at their host; embedq.app.letters is what applications see."""
 
     def __init__(self, desk: Desk, queue: QueueState) -> None:
         super().__init__(queue, desk.store, desk.ids, desk.now_ms, lambda: desk.redact)
@@ -158,11 +157,6 @@ class DeadLetters(Letters):
             "purged", queue=self._queue.name, group=group, what="dead letters", count=removed
         )
         return removed
-
-    alist = twin(Letters.list)
-    ashow = twin(Letters.show)
-    aredrive = twin(redrive)
-    apurge = twin(purge)
 
     # -------------------------------------------------------------------------- choosing
 
