@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -31,7 +30,6 @@ from embedq.broker.stats import (
 )
 from embedq.errors import InvalidOption, shown
 from embedq.policy import QueuePolicy
-from embedq.storage.backup import BackupReport
 from embedq.storage.rows import DeadRow, Stored
 
 if TYPE_CHECKING:
@@ -195,15 +193,6 @@ class Office:
         """Remove dead letters; return how many. See DeadLetters."""
         letters = DeadLetters(self._desk, self._queue(queue))
         return letters.purge(*which.ids, **which.filters(), progress=progress)
-
-    # ------------------------------------------------------------------------------ backup
-
-    @once
-    def backup(
-        self, target: str, *, overwrite: bool, progress: Progress | None = None
-    ) -> BackupReport:
-        """Copy the database into a new file of the host's machine while it is in use."""
-        return self._desk.backup(Path(target), overwrite=overwrite, progress=progress)
 
 
 def ending_of(how: object, reason: str = "") -> Ending:

@@ -68,5 +68,5 @@ def test_what_is_no_call_is_no_attribute(office: Office) -> None:
 
 def test_what_moves_or_removes_what_others_may_have_put_since_is_not_repeated() -> None:
     once = {name for name, form in forms().items() if not form.repeat}
-    assert once == {"cancel", "settle_by_id", "redrive", "purge_dead", "backup"}
+    assert once == {"cancel", "settle_by_id", "redrive", "purge_dead"}
     assert encoded("group", "orders", "audit") == encoded("group", "orders", "audit", "auto")
