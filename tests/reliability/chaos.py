@@ -36,7 +36,7 @@ def work(number: int) -> None:
     time.sleep(0.001)
     note("end", number, os.getpid())
 """
-#: Faults by name: what is put in front of the application's module, in its workers only.
+#: Faults by name: what the workers do before anything else in the application's module.
 PLANTED: Final = {
     "": "",
     # What was done and not yet told is done again.
@@ -64,8 +64,8 @@ class Chaos:
 def chaos(folder: Path, count: int, kills: int, seed: str = "", planted: str = "") -> Chaos:
     """Let `count` numbers be put and handled while workers are killed, `kills` of them at most."""
     found = Chaos()
-    source = PLANTED[planted] + SOURCE.format(workers=3)
-    with App(folder, source) as app, ExitStack() as stack:
+    source = SOURCE.format(workers=3)
+    with App(folder, source, PLANTED[planted]) as app, ExitStack() as stack:
         app.broker.backing.wait_until_served()
         producers = list(_producers(app, count, stack))
         over = threading.Event()

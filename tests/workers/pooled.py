@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from textwrap import indent
 from types import ModuleType
 from typing import Any, Self
 
@@ -72,13 +73,21 @@ def said(folder: Path) -> list[list[str]]:
     return [line.split() for line in out.read_text().splitlines()] if out.exists() else []
 
 
-class App:
-    """A broker that runs in this process, on a module of its own."""
+def in_workers_only(fault: str) -> str:
+    """Return statements that plant a fault in the workers: this process imports the module, too.
 
-    def __init__(self, folder: Path, source: str) -> None:
+    What is replaced here stays replaced, for every test that runs in this process later on.
+    """
+    return "if is_worker():\n" + indent(fault, "    ") if fault else ""
+
+
+class App:
+    """A broker that runs in this process, on a module of its own; `planted`: in its workers."""
+
+    def __init__(self, folder: Path, source: str, planted: str = "") -> None:
         self.folder = folder
         name = f"pooled_{uuid.uuid4().hex}"
-        (folder / f"{name}.py").write_text(HEAD + source)
+        (folder / f"{name}.py").write_text(HEAD + in_workers_only(planted) + source)
         sys.path.insert(0, str(folder))
         try:
             self.module: ModuleType = importlib.import_module(name)
