@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -54,9 +55,13 @@ def service(folder: Path) -> Iterator[subprocess.Popen[str]]:
         stderr=subprocess.STDOUT,
         text=True,
     )
+    # Who waits for a line that never comes would wait for ever.
+    end = threading.Timer(120, process.kill)
+    end.start()
     try:
         yield process
     finally:
+        end.cancel()
         process.kill()
         process.communicate(timeout=60)
 
@@ -68,10 +73,12 @@ def put(folder: Path, order: str) -> None:
 
 def wait_for(process: subprocess.Popen[str], text: str) -> None:
     assert process.stdout is not None
+    lines = []
     for line in process.stdout:
+        lines.append(line)
         if text in line:
             return
-    raise AssertionError(f"the service ended without printing {text!r}")
+    raise AssertionError(f"the service ended without printing {text!r}, but\n{''.join(lines)}")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -80,7 +87,7 @@ def test_the_service_works_until_a_signal_and_ends_in_order(
 ) -> None:
     put(tmp_path, "teapot")
     with service(tmp_path) as process:
-        wait_for(process, "shipped teapot attempt 1")
+        wait_for(process, "shipped teapot, attempt 1")
         process.send_signal(number)
         assert process.wait(timeout=60) == 0
     assert [path.name for path in tmp_path.glob("shop.db-*")] == []
