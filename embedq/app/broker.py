@@ -1,28 +1,25 @@
 """The broker of an application: queues, consumers and the host of one database file.
 
-Knows: when the file is opened and closed, what is declared before that, who listens.
-Does not know: how messages are stored, delivered or run.
+Knows: what is declared before the file is opened, when consumers start, drain and stop.
+Does not know: how a file is opened (openable.py), how messages are stored, delivered or run.
 """
 
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from embedq.app import settings as setting
-from embedq.app.hearing import Hearing
-from embedq.app.hosting import Backing, open_backing
-from embedq.app.opening import Origin, close_at_exit, need_not_close
+from embedq.app.listening import Listenable
 from embedq.app.options import QueueOptions, policy_changes
 from embedq.app.queue import Queue
 from embedq.broker.redaction import Redact
 from embedq.broker.stats import BrokerStats
 from embedq.broker.twins import twin
 from embedq.clock import Clock
-from embedq.errors import NotRunning, UsageError
+from embedq.errors import UsageError
 from embedq.events import Listener
 from embedq.limits import LIMITS, Limits
 from embedq.names import check_queue_name
@@ -32,7 +29,6 @@ from embedq.workers.spec import Companion, Consumers, ConsumerSpec
 if TYPE_CHECKING:
     import asyncio
 
-    from embedq.broker.port import DeskPort, QueuePort
     from embedq.workers.crews import ConsumerRunner
     from embedq.workers.drain import Report
     from embedq.workers.signals import Signals
@@ -40,7 +36,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Broker:
+class Broker(Listenable):
     """A durable message queue on a database file. Creating one is cheap: it opens nothing.
 
     The first call that needs the file makes this process its host. Consumers run between `start`
@@ -65,37 +61,11 @@ class Broker:
         limits: Limits = LIMITS,
     ) -> None:
         given = {"path": path, "durability": durability, "role": role, "grace": grace}
-        self._given = setting.check({**given, "redact": redact})
-        setting.check_parts(clock, limits)
-        self._clock = clock
-        self._limits = limits
-        self._lock = threading.RLock()
-        self._settings: setting.Settings | None = None
-        self._declared: dict[str, dict[str, object]] = {}
-        self._states: dict[str, QueuePort] = {}
+        super().__init__({**given, "redact": redact}, clock, limits)
         #: What is registered here: the consumers, and what runs beside them.
         self.consumers = Consumers(lambda: self.settings.redact)
-        self._hearing = Hearing()
-        self._backing: Backing | None = None
         self._runner: ConsumerRunner | None = None
         self._signals: Signals | None = None
-        self._stopped = False
-        self._origin = Origin(repr(self))
-
-    @property
-    def settings(self) -> setting.Settings:
-        """What the broker runs with, and where each value comes from."""
-        if self._settings is None:
-            self._settings = setting.resolve(self._given)
-        return self._settings
-
-    def override(self, **given: object) -> None:
-        """Replace settings while the file is not open: what a command line says wins."""
-        with self._lock:
-            if self._backing is not None:
-                raise UsageError(f"{self!r} is open already", hint="do not use it at import")
-            self._given.update(setting.check(given))
-            self._settings = None
 
     @overload
     def queue(
@@ -179,86 +149,12 @@ class Broker:
             return self._hearing.decorator(event, queue)
         return self._hearing.add(event, listener, queue)
 
-    # ---------------------------------------------------------------------------- opening
-
-    @property
-    def desk(self) -> DeskPort:
-        """The open broker room; opens the file if need be. Raises NotRunning once stopped."""
-        return self.backing.desk
-
-    @property
-    def backing(self) -> Backing:
-        """The host or the connection behind the broker; opens it as `desk` does."""
-        backing = self._backing
-        return self._open() if backing is None else backing
+    # ---------------------------------------------------------------------------- running
 
     @property
     def running(self) -> bool:
         """Whether consumers run."""
         return self._runner is not None
-
-    def state_of(self, name: str) -> tuple[DeskPort, QueuePort]:
-        """Return the desk and a queue in it. Raises NotRunning, and why the file cannot open."""
-        desk = self.desk
-        state = self._states.get(name)
-        if state is None:
-            with self._lock:
-                state = self._states[name] = desk.declare(name, self._declared.get(name, {}))
-        return desk, state
-
-    def opened(self, name: str) -> tuple[DeskPort, QueuePort] | None:
-        """Return the same if the file is open and the queue is known: never waits."""
-        backing, state = self._backing, self._states.get(name)
-        return None if backing is None or state is None else (backing.desk, state)
-
-    async def astate_of(self, name: str) -> tuple[DeskPort, QueuePort]:
-        """Do the same as `state_of`, from a coroutine."""
-        found = self.opened(name)
-        if found is not None:
-            return found
-        import asyncio  # noqa: PLC0415  # loaded already, by those who use coroutines
-
-        return await asyncio.to_thread(self.state_of, name)
-
-    def _open(self, *, again: bool = False) -> Backing:
-        with self._lock:
-            self._origin.check(self._backing)
-            if self._backing is not None:
-                return self._backing
-            if self._stopped and not again:
-                raise NotRunning(f"{self!r} was stopped")
-            backing = open_backing(self.settings, self._clock, self._limits)
-            desk = backing.desk
-            try:
-                desk.redact = self.settings.redact
-                self._hearing.connect(desk.events)
-                desk.announce()
-                for name, changes in self._declared.items():
-                    self._states[name] = desk.declare(name, changes)
-            except BaseException:
-                backing.close()
-                raise
-            self._backing = backing
-            self._stopped = False
-            close_at_exit(self)
-            return backing
-
-    def _close(self) -> None:
-        with self._lock:
-            backing, self._backing = self._backing, None
-            self._states = {}
-            self._hearing.disconnect()
-            self._stopped = True
-            need_not_close(self)
-        if backing is not None:
-            backing.close()
-
-    def close_at_exit(self) -> None:
-        """Close a file that was opened by its first use and never closed."""
-        if not self._origin.is_foreign:
-            self._close()
-
-    # ---------------------------------------------------------------------------- running
 
     def start(self) -> None:
         """Open the file and start the consumers, in the background.
