@@ -7,12 +7,18 @@ Does not know: what failed, sockets.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from embedq.errors import EmbedqError, StorageError
 from embedq.ipc.frames import Failed
+
+#: What to look at when a host on another machine does not answer.
+_ABROAD: Final = (
+    "see that the host runs with this endpoint, that no firewall is in the way, and compare "
+    "host.public with the host's"
+)
 
 
 class HostGone(StorageError):
@@ -29,6 +35,20 @@ class NoHost(StorageError):
     code = "no_host"
     retryable = True
     hint = 'start the application that hosts it, or open the broker with role="auto"'
+
+
+class KeyRefused(StorageError):
+    """The host on the other machine does not allow the key of this process."""
+
+    code = "key_refused"
+    hint = "on the host's machine: embedq keys allow NAME KEY, with what `embedq keys new` printed"
+
+
+def no_host(trouble: str = "", more: str = "") -> NoHost:
+    """Return the error for a host that is not there. `trouble`: of one on another machine."""
+    if trouble:
+        return NoHost(trouble, hint=_ABROAD)
+    return NoHost(f"no process hosts the file{more}")
 
 
 def failed(n: int, error: BaseException) -> Failed:

@@ -12,21 +12,19 @@ from __future__ import annotations
 
 import logging
 import os
-import select
-import socket
 import threading
 from _thread import allocate_lock
 from collections.abc import Callable
-from contextlib import suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final
 
 from embedq.clock import Clock, SystemClock
 from embedq.errors import EmbedqError, ForkedBroker, StoreClosed
 from embedq.ipc import frames
-from embedq.ipc.failures import HostGone, NoHost, raised
+from embedq.ipc.failures import HostGone, no_host, raised
 from embedq.ipc.frames import VERSIONS, Answer, Hello, ProtocolError, Request
 from embedq.ipc.ledger import Answered, Asked, Ledger, OnProgress, answer_of
+from embedq.ipc.nudge import Nudge
 from embedq.ipc.place import Found
 from embedq.storage.fork import on_fork
 
@@ -78,13 +76,12 @@ class Link:
         self._on_missing = on_missing
         self._lock = allocate_lock()
         self._ledger = Ledger()
-        self._signalled = False
         self._ending = False
         self._refused: Exception | None = None
+        #: Why a host on another machine does not serve this process.
+        self._nowhere = ""
         self._pid = os.getpid()
-        self._ours, self._theirs = socket.socketpair()
-        for end in (self._ours, self._theirs):
-            end.setblocking(False)
+        self._nudge = Nudge()
         self.welcome: frames.Welcome | None = None
         self._welcomed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="embedq-link", daemon=True)
@@ -99,7 +96,7 @@ class Link:
         if self._refused is not None:
             raise self._refused
         if self.welcome is None:
-            raise NoHost("no process hosts the file, or it has not answered in time")
+            raise no_host(self._nowhere, ", or it has not answered in time")
         return self.welcome
 
     def begin(self) -> None:
@@ -159,14 +156,14 @@ class Link:
             asked = Asked(n, make(n, seen), answered, repeat=repeat, progress=progress)
             note(asked)
             ledger.enter(asked)
-        self._signal()
+        self._nudge.give()
         return asked
 
     def cancel(self, n: int) -> None:
         """Let a request be answered with what there is: nobody waits any longer."""
         with self._lock:
             self._ledger.cancel(n)
-        self._signal()
+        self._nudge.give()
 
     def pass_on(self, asked: Asked, answered: Answered) -> bool:
         """Let somebody else have the answer: nobody waits for it any more. False: it has come."""
@@ -182,19 +179,13 @@ class Link:
         with self._lock:
             self._check()
             self._ledger.outbox.append(frame)
-        self._signal()
+        self._nudge.give()
 
     def _check(self) -> None:
         if os.getpid() != self._pid:
             raise ForkedBroker("this connection belongs to the parent process")
         if self._ending:
             raise self._refused or StoreClosed("the connection to the host is closed")
-
-    def _signal(self) -> None:
-        if not self._signalled:
-            self._signalled = True
-            with suppress(OSError):  # it has enough to read, or has just ended
-                self._ours.send(b"\0")
 
     # ------------------------------------------------------------------- the thread
 
@@ -209,9 +200,12 @@ class Link:
                 if host is None:
                     self._on_missing()
                 else:
-                    with Line(host.endpoint, self._max_bytes, self._theirs) as line:
+                    with Line(host.endpoint, self._max_bytes, self._nudge.end, host.keys) as line:
                         if self._understands(line):
                             served_at = self._monotonic()
+                        self._nowhere = line.trouble
+                        if line.refusal is not None:
+                            self._refused, self._ending = line.refusal, True
                 self._lose_patience(served_at)
         except Exception as error:  # noqa: BLE001 - whoever waits must learn of it
             _log.exception("the connection to the host failed")
@@ -246,15 +240,8 @@ class Link:
             return
         patience = self._patience_s
         if patience is not None and self._monotonic() - served_at > patience:
-            self._fail_all(NoHost("no process hosts the file"))
-        select.select([self._theirs], [], [], _LOOK_AGAIN_S)
-        self._clear()
-
-    def _clear(self) -> None:
-        with suppress(BlockingIOError):
-            self._theirs.recv(4096)
-        # Last: who finds it set before is not waited for, but has put down what it wants sent.
-        self._signalled = False
+            self._fail_all(no_host(self._nowhere))
+        self._nudge.wait(_LOOK_AGAIN_S)
 
     def _greet(self, line: Line) -> bool:
         """Say hello and wait for the welcome; False: nobody serves there."""
@@ -299,10 +286,10 @@ class Link:
         self._flush(line)
         while not self._ending and not line.is_gone:
             if line.poll(_TICK_S, to_send=bool(self._ledger.outbox)):
-                self._clear()
+                self._nudge.clear()
             if self._monotonic() >= tick_at:
                 tick_at = self._monotonic() + _TICK_S
-                self._signalled = False  # whoever set it may have been interrupted there
+                self._nudge.signalled = False  # whoever set it may have been interrupted there
                 self._on_tick()
             for data in line.received():
                 for answer in frames.decode_answers(data):
@@ -363,7 +350,7 @@ class Link:
         if os.getpid() != self._pid or self._ending:
             return
         self._ending = True
-        self._signal()
+        self._nudge.give()
         if self._thread.ident is None:
             self._end()
         elif self._thread is not threading.current_thread():
@@ -389,8 +376,7 @@ class Link:
         self.welcome = None
         self._fail_all(self._refused or StoreClosed("the connection to the host was closed"))
         self._welcomed.set()
-        self._ours.close()
-        self._theirs.close()
+        self._nudge.close()
 
     def forked_in_child(self) -> None:
         """Refuse everything in a child made by fork."""

@@ -99,17 +99,21 @@ def peer_of(fd: int) -> int | None:
     return pid if pid > 0 else None
 
 
-def is_at(fd: int, path: str) -> bool:
-    """Whether a descriptor is a local socket of that path: numbers are used again at once."""
+def is_at(fd: int, path: str, port: int | None = None) -> bool:
+    """Whether a descriptor is a local socket of that path, or one of that port here.
+
+    Numbers of descriptors are used again at once.
+    """
     try:
         copy = socket.socket(fileno=os.dup(fd))
     except OSError:
         return False
     with copy:
         try:
-            return bool(copy.getsockname() == path)
+            name = copy.getsockname()
         except OSError:
             return False
+        return bool(name == path or (isinstance(name, tuple) and name[1:2] == (port,)))
 
 
 def watch_process(pid: int) -> int | None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from embedq.errors import InsecurePermissions, StoreFailed
+from embedq.ipc.keys import ClientKeys
 from embedq.ipc.marks import SUFFIX as MARKS, is_alive
 from embedq.storage.owners import owner_of
 
@@ -34,11 +35,15 @@ _EPOCH_DIGITS: Final = 12  # the path must still fit after many epochs
 
 
 class Found(NamedTuple):
-    """The host of a database, as its lock file tells. `pid` is None in another container."""
+    """The host of a database, as its lock file tells. `pid` is None in another container.
+
+    `keys`: what a host on another machine asks for.
+    """
 
     pid: int | None
     epoch: int
     endpoint: str
+    keys: ClientKeys | None = None
 
 
 def folder_of(path: str | os.PathLike[str], env: Mapping[str, str] | None = None) -> Path:

@@ -1,7 +1,7 @@
-"""The host's end: one thread, one loop, one socket, through which other processes are served.
+"""The host's end: one thread and one loop, through which other processes are served.
 
-Knows: ZeroMQ's options, its edge-triggered descriptor and its monitor; what goes to which session.
-Does not know: what requests do (serving.py), when sessions end (sessions.py).
+Knows: what comes through which door, what goes to which session.
+Does not know: sockets (door.py), what requests do (serving.py), when sessions end (sessions.py).
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import struct
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
 
 from embedq.broker.desk import Desk
 from embedq.errors import StoreFailed
@@ -27,20 +28,15 @@ from embedq.ipc.sessions import RECONNECT_GRACE_S, Sessions
 from embedq.storage.fork import on_fork
 
 if TYPE_CHECKING:
-    import zmq
+    from embedq.ipc.abroad import Abroad, Listening
+    from embedq.ipc.door import Door
 
 _log = logging.getLogger("embedq.ipc")
 
 #: Messages read in one turn of the loop: answers must leave between two.
 _TURN: Final = 256
-#: Messages from this size on are lent to ZeroMQ, not copied: to get one back takes 0.3 ms.
-_LENT_BYTES: Final = 1 << 20
-#: Milliseconds that a closing host spends on its last words.
-_LINGER_MS: Final = 200
 _START_S: Final = 10.0
 _RETRY_S: Final = 0.05
-#: What a monitor sends first: the event, and here a descriptor.
-_EVENT: Final = struct.Struct("=Hi")
 #: Frames kept for a client whose session is being opened.
 _EARLY: Final = 256
 
@@ -59,6 +55,7 @@ class Server:
     """Serves the desk of a host to the other processes of this machine and user.
 
     `path`: the database, beside which the socket is. `verbs`: the calls that clients may make.
+    `listening`: where clients on other machines are served, too; None: nowhere.
     """
 
     def __init__(
@@ -68,6 +65,7 @@ class Server:
         *,
         verbs: Mapping[str, Verb] | None = None,
         grace_s: float = RECONNECT_GRACE_S,
+        listening: Listening | None = None,
     ) -> None:
         self._desk = desk
         self._folder = place.folder_of(path)
@@ -75,6 +73,9 @@ class Server:
         self._grace_s = grace_s
         self._socket_path = place.socket_path(self._folder, desk.store.epoch)
         self.endpoint = place.endpoint_of(self._socket_path)
+        self._listen_abroad = listening
+        self._abroad: Abroad | None = None
+        self._doors: dict[bytes, Door] = {}
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._started = threading.Event()
@@ -87,7 +88,6 @@ class Server:
         self.frames = 0
         self._blocked: dict[Session, bytes] = {}
         self._flushing: dict[Session, None] = {}
-        self._is_reading = False
         self._retrying = False
 
     # ------------------------------------------------------------------- start and stop
@@ -132,8 +132,9 @@ class Server:
         path = str(self._socket_path)
         sessions = getattr(self, "_sessions", None)
         fds = [] if sessions is None else sessions.connections.fds()
+        port = None if self._abroad is None else self._abroad.port
         for fd in [*self._listening, *fds]:
-            if is_at(fd, path):
+            if is_at(fd, path, port):
                 os.close(fd)
 
     def _announce(self, endpoint: str) -> None:
@@ -175,7 +176,6 @@ class Server:
     async def _serve(self) -> None:
         import zmq  # noqa: PLC0415  # 30 ms: only who serves pays for it, on this thread
 
-        self._zmq: Any = zmq
         self._ending = asyncio.get_running_loop().create_future()
         self._sessions = Sessions(
             *(self._desk, self._send_one, self._flush_later),
@@ -192,38 +192,31 @@ class Server:
         self._loop = asyncio.get_running_loop()  # last: from now on others call it
         context = zmq.Context()
         try:
-            self._bind(context)
+            self._open_doors(context)
             self._sessions.expect()
             self._started.set()
             await self._ending
         finally:
-            self._unbind()
+            if self._abroad is not None:
+                self._abroad.close()
+            for door in self._doors.values():
+                door.close()
             self._serving.close()
             self._sessions.close()
             context.term()
 
-    def _bind(self, context: zmq.Context[Any]) -> None:
-        from embedq.ipc.router import router  # noqa: PLC0415  # it loads ZeroMQ
+    def _open_doors(self, context: Any) -> None:  # noqa: ANN401  # of ZeroMQ, see `_serve`
+        from embedq.ipc.abroad import Abroad  # noqa: PLC0415  # it loads ZeroMQ
+        from embedq.ipc.router import local_door  # noqa: PLC0415  # as above
 
         most = self._desk.limits.batch_bytes + frames.OVERHEAD
-        self._socket, self._monitor = router(context, most)
-        self._socket.bind(self.endpoint)
-        loop = asyncio.get_running_loop()
-        loop.add_reader(self._monitor.fileno(), self._read_monitor)
-        loop.add_reader(self._socket.fileno(), self._read)
-        loop.call_soon(self._read)
-
-    def _unbind(self) -> None:
-        if not hasattr(self, "_socket"):
-            return
-        loop = asyncio.get_running_loop()
-        if hasattr(self, "_monitor"):
-            with suppress(self._zmq.ZMQError):
-                loop.remove_reader(self._monitor.fileno())
-                loop.remove_reader(self._socket.fileno())
-            self._socket.disable_monitor()
-            self._monitor.close(linger=0)
-        self._socket.close(linger=_LINGER_MS)
+        door = local_door(context, most)
+        self._doors[door.mark] = door
+        door.open(self.endpoint, self._read, self._read_monitor)
+        if self._listen_abroad is not None:
+            abroad = self._abroad = Abroad(context, most, self._listen_abroad, self._desk)
+            self._doors[abroad.door.mark] = abroad.door
+            abroad.open(self._read, self._read_monitor)
 
     def _leave(self, reason: str) -> None:
         for session in list(self._sessions.by_token.values()):
@@ -235,52 +228,41 @@ class Server:
 
     # -------------------------------------------------------------------------- reading
 
-    def _events(self, socket: zmq.Socket[Any]) -> int:
-        return int(socket.getsockopt(self._zmq.EVENTS))
-
-    def _read_monitor(self) -> None:
-        monitor, zmq = self._monitor, self._zmq
-        while self._events(monitor) & zmq.POLLIN:
-            event, fd = _EVENT.unpack(monitor.recv_multipart(zmq.NOBLOCK)[0])
-            connections = self._sessions.connections
-            if event == zmq.EVENT_LISTENING:
+    def _read_monitor(self, door: Door) -> None:
+        connections = self._sessions.connections
+        for what, fd in door.arrivals():
+            gone = None
+            if what == "listening":
                 self._listening.append(fd)
-                continue
-            if event == zmq.EVENT_ACCEPTED:
+            elif what == "accepted":
                 gone = connections.accepted(fd)
-            else:
+            elif what == "closed":
                 gone = connections.closed(fd)
+            elif self._abroad is not None:
+                self._abroad.failed(fd)
             if gone is not None:
                 self._sessions.closed(gone)
 
-    def _read(self) -> None:
+    def _read(self, door: Door) -> None:
         """Read what has come, as far as one turn of the loop goes."""
-        self._is_reading = False
         if self._ending.done():
             return
-        zmq, socket = self._zmq, self._socket
-        self._read_monitor()
+        self._read_monitor(door)
         for _ in range(_TURN):
-            if not self._events(socket) & zmq.POLLIN:
+            found = door.receive()
+            if found is None:
                 break
-            address, *parts = socket.recv_multipart(zmq.NOBLOCK, copy=False)
             self.messages += 1
             try:
-                self._take(address.bytes, parts)
+                self._take(door, *found)
             except Exception:  # noqa: BLE001  # one message must not end the service of the others
                 _log.exception("a message could not be served")
         else:
-            self._read_again()
+            door.read_again()
         for session in list(self._blocked):
             self._flush(session)
 
-    def _read_again(self) -> None:
-        """The descriptor tells of changes only: whoever sees something unread must say so."""
-        if not self._is_reading:
-            self._is_reading = True
-            asyncio.get_running_loop().call_soon(self._read)
-
-    def _take(self, address: bytes, parts: list[Any]) -> None:
+    def _take(self, door: Door, address: bytes, parts: list[Any]) -> None:
         sessions = self._sessions
         session = sessions.by_address.get(address)
         try:
@@ -295,11 +277,19 @@ class Server:
             early = sessions.opening[address]
             early += requests[: _EARLY - len(early)]
         elif len(requests) == 1 and isinstance(requests[0], frames.Hello):
-            fd = parts[0].get(self._zmq.SRCFD)
-            self._read_monitor()
-            sessions.hello(address, fd, requests[0], lambda found: self._opened(address, found))
+            self._greet(door, address, parts[0], requests[0])
         else:
             self._reject(address, None, "no_session", "the first frame must be Hello")
+
+    def _greet(self, door: Door, address: bytes, part: Any, hello: frames.Hello) -> None:  # noqa: ANN401
+        from embedq.ipc.door import fd_of, user_of  # noqa: PLC0415  # it loads ZeroMQ
+
+        self._read_monitor(door)
+        if self._abroad is not None and door is self._abroad.door:
+            # Its files are on another machine, and nothing here may be read because it says so.
+            name = f"{user_of(part)}/{hello.name}"
+            hello = msgspec.structs.replace(hello, marks=None, name=name)
+        self._sessions.hello(address, fd_of(part), hello, lambda s: self._opened(address, s))
 
     def _opened(self, address: bytes, session: Session) -> None:
         early = self._sessions.opening.pop(address, [])
@@ -357,20 +347,7 @@ class Server:
 
     def _send(self, address: bytes, data: bytes) -> bool:
         """Send one message; False: the client does not take it now."""
-        zmq, socket = self._zmq, self._socket
-        if socket.closed:
-            return True
-        try:
-            socket.send_multipart((address, data), zmq.NOBLOCK, copy=len(data) < _LENT_BYTES)
-        except zmq.Again:
-            return False
-        except zmq.ZMQError as error:
-            if error.errno != zmq.EHOSTUNREACH:
-                raise
-            # It is gone; the monitor tells, too. When it is back, it asks again.
-        if self._events(socket) & zmq.POLLIN:
-            self._read_again()
-        return True
+        return self._doors[address[:1]].send(address, data)
 
     def _send_one(self, address: bytes, answer: frames.Answer) -> None:
         """Send an answer to somebody who has no session, if it takes it."""

@@ -175,9 +175,9 @@ def test_thousands_of_requests_of_many_threads_wake_the_link_each_time(stage: Sc
 
 def test_an_idle_link_sleeps(stage: Scene) -> None:
     _host, link = connected(stage)
-    link._signalled = True  # as one leaves it that is between its mark and its byte
-    link._ours.send(b"\0")
-    link._signalled = False
+    link._nudge.signalled = True  # as one leaves it that is between its mark and its byte
+    link._nudge.send()
+    link._nudge.signalled = False
     thread = link._thread.native_id
     clock = Path(f"/proc/self/task/{thread}/stat")
     if not clock.exists():
@@ -280,7 +280,7 @@ def test_closing_one_that_was_never_started_leaves_nothing_open(stage: Scene) ->
     link = Link(stage.find, hello)
     link.close()
     link.close()
-    assert link._ours.fileno() == -1
+    assert link._nudge.closed
 
 
 def test_closing_while_nobody_answers_ends_in_time(stage: Scene) -> None:
