@@ -17,7 +17,7 @@ import signal
 import threading
 import weakref
 from contextlib import suppress
-from multiprocessing import Pipe
+from multiprocessing import Pipe, resource_tracker
 from multiprocessing.connection import wait
 from typing import Any, Final, Protocol
 
@@ -118,9 +118,6 @@ class ProcessCrew:
         self._thread.start()
 
     def _watch(self) -> None:
-        # A Ctrl-C while a worker is being started must not end it with a traceback: the mask is
-        # inherited, and child.py lifts it once it ignores the signal.
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             while not (self._told and not any(seat.is_alive for seat in self._seats)):
                 self._obey()
@@ -162,6 +159,7 @@ class ProcessCrew:
 
     def _start(self, seat: Seat) -> None:
         try:
+            _hold_back_interrupts()
             seat.start()
         except OSError as error:
             self._refused(seat, f"the system cannot start it: {error}")
@@ -299,6 +297,16 @@ class ProcessCrew:
         for end in (self.cancel, self.abandon):
             end()
             self._thread.join(_EXIT_S)
+
+
+def _hold_back_interrupts() -> None:
+    """Let a Ctrl-C while a worker is being started not end it with a traceback.
+
+    The mask of this thread is inherited, and child.py lifts it once it ignores the signal. The
+    first child that is spawned starts a tracker of resources before it, which lifts it here.
+    """
+    resource_tracker.ensure_running()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
 
 _pools: weakref.WeakSet[ProcessCrew] = weakref.WeakSet()

@@ -155,6 +155,17 @@ def test_a_ctrl_c_while_workers_start_leaves_no_traceback(start: Start) -> None:
 
 
 @linux
+def test_every_worker_is_started_with_the_ctrl_c_held_back(start: Start, tmp_path: Path) -> None:
+    mask = "signal.pthread_sigmask(signal.SIG_BLOCK, [])"
+    tell = f'if is_worker():\n    note("held", signal.SIGINT in {mask})\n'
+    program = start(tell + SLOW + GUARDED)
+    until(lambda: len(said(tmp_path)) >= 2)
+    program.process.terminate()
+    assert program.ends() == 0
+    assert said(tmp_path)[:2] == [["held", "True"]] * 2
+
+
+@linux
 def test_what_does_not_end_in_time_is_given_back_without_an_attempt(
     start: Start, tmp_path: Path
 ) -> None:
