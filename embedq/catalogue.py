@@ -195,6 +195,17 @@ CATALOGUE: Final[Mapping[str, EventSpec]] = {
         "queue {queue!r}: {path} becomes no message: {error}",
         "a file of a watched folder cannot be read; it is tried again when it has changed",
     ),
+    # --- other machines
+    "reachable": _spec(
+        *(INFO, "endpoint"),
+        "other machines can connect at {endpoint}",
+        "the host serves clients with allowed keys over the network",
+    ),
+    "client_refused": _spec(
+        *(WARNING, "address why count"),
+        "{count} clients were not let in; the last one from {address!r}: {why}",
+        "somebody came without an allowed key; told at most once a second",
+    ),
     # --- the host
     "started": _spec(INFO, "path epoch", "host of {path} (epoch {epoch})", "a host has opened"),
     "not_served": _spec(

@@ -43,10 +43,13 @@ class Broker(Listenable):
     and `stop`: inside `with broker:`, `async with broker:`, `broker.run()` or the ASGI lifespan.
 
     Settings come from the argument, else EMBEDQ_PATH, EMBEDQ_DURABILITY, EMBEDQ_ROLE,
-    EMBEDQ_GRACE, EMBEDQ_REDACT, else [tool.embedq] in the nearest pyproject.toml. `path`
-    ":memory:" keeps nothing. `grace`: how long handlers may take to finish when the broker stops.
-    `redact`: regular expressions, or a function from str to str, that hide secrets in texts of
-    errors before they are stored and told, and in what dead letters show.
+    EMBEDQ_GRACE, EMBEDQ_REDACT, EMBEDQ_ENDPOINT, EMBEDQ_KEYS, else [tool.embedq] in the nearest
+    pyproject.toml. `path` ":memory:" keeps nothing; "tcp://host:port" is a host on another
+    machine. `grace`: how long handlers may take to finish when the broker stops. `redact`:
+    regular expressions, or a function from str to str, that hide secrets in texts of errors before
+    they are stored and told, and in what dead letters show. `endpoint`: "tcp://address:port",
+    where the host serves other machines, too. `keys`: the folder of the keys for that, or a
+    client's secret key in it (docs/security.md).
     """
 
     def __init__(
@@ -57,11 +60,19 @@ class Broker(Listenable):
         role: setting.Role | None = None,
         grace: Duration | None = None,
         redact: Redact | Sequence[str] | None = None,
+        endpoint: str | None = None,
+        keys: str | os.PathLike[str] | None = None,
         clock: Clock | None = None,
         limits: Limits = LIMITS,
     ) -> None:
-        given = {"path": path, "durability": durability, "role": role, "grace": grace}
-        super().__init__({**given, "redact": redact}, clock, limits)
+        given: dict[str, object] = {
+            "path": path,
+            "durability": durability,
+            "role": role,
+            "grace": grace,
+        }
+        given |= {"redact": redact, "endpoint": endpoint, "keys": keys}
+        super().__init__(given, clock, limits)
         #: What is registered here: the consumers, and what runs beside them.
         self.consumers = Consumers(lambda: self.settings.redact)
         self._runner: ConsumerRunner | None = None

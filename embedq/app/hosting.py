@@ -19,6 +19,7 @@ from embedq.app.succession import Succession
 from embedq.broker.host import MEMORY, open_engine
 from embedq.clock import Clock, SystemClock
 from embedq.errors import EmbedqError, InvalidOption, StoreClosed, StoreInUse
+from embedq.ipc.address import is_address
 from embedq.limits import Limits
 from embedq.storage.placement import os_failure
 from embedq.workers.here import HERE, check_opening, is_worker
@@ -26,7 +27,9 @@ from embedq.workers.here import HERE, check_opening, is_worker
 if TYPE_CHECKING:
     from embedq.broker.desk import Desk
     from embedq.broker.port import DeskPort
+    from embedq.ipc.abroad import Listening
     from embedq.ipc.calls import WorkerDeath
+    from embedq.ipc.keys import ClientKeys
     from embedq.ipc.remote import RemoteDesk
     from embedq.ipc.server import Server
 
@@ -82,6 +85,8 @@ def open_backing(settings: Settings, clock: Clock | None, limits: Limits) -> Bac
         return Hosted(open_engine(MEMORY, clock=clock, limits=limits), None)
     if is_worker():
         return _of_worker(settings, limits)
+    if is_address(settings.path):
+        return _abroad(settings, clock, limits)
     _make_folder(Path(settings.path))
     if settings.role == "client":
         return Connected.to(settings.path, limits, PATIENCE_S, clock=clock)
@@ -105,6 +110,7 @@ def _host(settings: Settings, clock: Clock | None, limits: Limits) -> Hosted:
     from embedq.ipc.server import Server  # noqa: PLC0415  # it loads asyncio
     from embedq.ipc.verbs import served  # noqa: PLC0415
 
+    listening = listening_at(settings.endpoint, settings.keys)
     desk = open_engine(
         settings.path,
         durability=settings.durability,
@@ -112,7 +118,26 @@ def _host(settings: Settings, clock: Clock | None, limits: Limits) -> Hosted:
         limits=limits,
         survivors=sessions_left(settings.path),
     )
-    return Hosted(desk, Server(desk, settings.path, verbs=served(desk.office)))
+    verbs = served(desk.office)
+    return Hosted(desk, Server(desk, settings.path, verbs=verbs, listening=listening))
+
+
+def listening_at(endpoint: str | None, keys: str | None) -> Listening | None:
+    """Return where other machines are served. Raises what is wrong with the keys."""
+    if endpoint is None or keys is None:
+        return None
+    from embedq.ipc.abroad import Listening  # noqa: PLC0415  # it loads ZeroMQ
+    from embedq.ipc.keys import host_keys  # noqa: PLC0415  # only who has keys needs it
+
+    return Listening(endpoint, host_keys(keys))
+
+
+def _abroad(settings: Settings, clock: Clock | None, limits: Limits) -> Connected:
+    """Connect to a host on another machine. Raises NoHost, KeyRefused, and what is wrong here."""
+    from embedq.ipc.keys import client_keys  # noqa: PLC0415  # only who has keys needs it
+
+    keys = client_keys(settings.keys or "")
+    return Connected.to(settings.path, limits, PATIENCE_S, clock=clock, keys=keys)
 
 
 def _link(settings: Settings, clock: Clock | None, limits: Limits) -> Backing | None:
@@ -155,6 +180,8 @@ def _of_worker(settings: Settings, limits: Limits) -> Backing:
     desk = HERE.desk
     if desk is not None and os.path.realpath(settings.path) == os.path.realpath(desk.path):
         return Connected(desk, shared=True)
+    if is_address(settings.path):
+        return _abroad(settings, None, limits)
     return Connected.to(settings.path, limits, PATIENCE_S)
 
 
@@ -235,6 +262,7 @@ class Connected:
         timeout: float,
         *,
         clock: Clock | None = None,
+        keys: ClientKeys | None = None,
         open_host: Callable[[], Hosted] | None = None,
     ) -> Connected:
         """Connect. `open_host`: how this process takes over once the host is gone; None: never.
@@ -244,7 +272,7 @@ class Connected:
         from embedq.ipc.remote import RemoteDesk  # noqa: PLC0415  # it loads asyncio
 
         if open_host is None:
-            desk = RemoteDesk(path, clock=clock, limits=limits)
+            desk = RemoteDesk(path, keys=keys, clock=clock, limits=limits)
             desk.open(timeout)
             return cls(desk)
 

@@ -16,6 +16,7 @@ from typing import Final, Literal, cast
 from embedq.broker.redaction import Patterns, Redact
 from embedq.clock import parse_duration
 from embedq.errors import InvalidOption, shown
+from embedq.ipc.address import is_address, is_endpoint
 from embedq.limits import Limits
 from embedq.policy import Duration
 
@@ -25,6 +26,9 @@ Role = Literal["auto", "host", "client"]
 PREFIX: Final = "EMBEDQ_"
 TABLE: Final = "[tool.embedq]"
 DEFAULT_GRACE_S: Final = 30.0
+_MEMORY: Final = ":memory:"
+#: Settings that are relative to pyproject.toml where they are said there.
+_PATHS: Final = ("path", "keys")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +37,8 @@ class Settings:
 
     `path`: the database file. `durability`: "full" survives power loss, "normal" a killed
     process. `role`: "auto", "host" or "client". `grace`: seconds a drain gives to handlers.
-    `redact`: hides secrets in texts of errors; None hides nothing.
+    `redact`: hides secrets in texts of errors; None hides nothing. `endpoint`: where the host
+    serves other machines, None: nowhere. `keys`: the folder, or the file, of the keys for that.
     """
 
     path: str
@@ -41,6 +46,8 @@ class Settings:
     role: Role
     grace: float
     redact: Redact | None
+    endpoint: str | None
+    keys: str | None
     sources: Mapping[str, str]
 
     def grace_or(self, given: Duration | None) -> float:
@@ -54,7 +61,23 @@ def _path(value: object, what: str) -> str:
     text = os.fspath(value) if isinstance(value, str | os.PathLike) else ""
     if not text or "\0" in os.fsdecode(text):
         raise _refused(what, value, "a path", 'write Broker("var/app.db")')
-    return os.fsdecode(text)
+    path = os.fsdecode(text)
+    if is_address(path) and not is_endpoint(path, to_bind=False):
+        raise _refused(what, value, "an address", "write tcp://host:port")
+    return path
+
+
+def _endpoint(value: object, what: str) -> str:
+    if not isinstance(value, str) or not is_endpoint(value, to_bind=True):
+        raise _refused(what, value, "an address", f"write {what}=tcp://127.0.0.1:5555")
+    return value
+
+
+def _keys(value: object, what: str) -> str:
+    text = os.fspath(value) if isinstance(value, str | os.PathLike) else ""
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise _refused(what, value, "a path", "name the folder of the keys")
+    return text
 
 
 def _durability(value: object, what: str) -> str:
@@ -104,12 +127,16 @@ _CHECKS: Final[Mapping[str, Callable[[object, str], object]]] = {
     "role": _role,
     "grace": _grace,
     "redact": _redact,
+    "endpoint": _endpoint,
+    "keys": _keys,
 }
 _DEFAULTS: Final[Mapping[str, object]] = {
     "durability": "full",
     "role": "auto",
     "grace": DEFAULT_GRACE_S,
     "redact": None,
+    "endpoint": None,
+    "keys": None,
 }
 
 
@@ -154,7 +181,7 @@ def resolve(
         elif name in table:
             values[name] = check_value(table[name], f"{name} in {TABLE}")
             sources[name] = str(project)
-            if name == "path" and project is not None and values[name] != ":memory:":
+            if name in _PATHS and project is not None and not _is_elsewhere(str(values[name])):
                 values[name] = str(project.parent / str(values[name]))
         elif name in _DEFAULTS:
             values[name], sources[name] = _DEFAULTS[name], "default"
@@ -164,14 +191,50 @@ def resolve(
                 hint=f'write Broker("var/app.db"), set {variable}, or path in {TABLE}',
                 argument=name,
             )
+    _check_together(values)
     return Settings(
         path=cast("str", values["path"]),
         durability=cast("Durability", values["durability"]),
         role=cast("Role", values["role"]),
         grace=cast("float", values["grace"]),
         redact=cast("Redact | None", values["redact"]),
+        endpoint=cast("str | None", values["endpoint"]),
+        keys=cast("str | None", values["keys"]),
         sources=sources,
     )
+
+
+def _is_elsewhere(path: str) -> bool:
+    return path == _MEMORY or is_address(path)
+
+
+def _check_together(values: Mapping[str, object]) -> None:
+    """Raise InvalidOption or InsecureListener for settings that contradict each other."""
+    path, endpoint, keys = str(values["path"]), values["endpoint"], values["keys"]
+    if is_address(path):
+        if keys is None:
+            raise InvalidOption(
+                f"{path}: the host asks for a key, and there is none",
+                hint='make one with `embedq keys new`, and say keys="keys" or EMBEDQ_KEYS',
+                argument="keys",
+            )
+        if values["role"] == "host" or endpoint is not None:
+            raise InvalidOption(
+                f"{path} is the address of a host: this process is its client",
+                hint="name the file of a database, or leave out role= and endpoint=",
+                argument="role" if endpoint is None else "endpoint",
+            )
+    elif endpoint is not None and path == _MEMORY:
+        raise InvalidOption(
+            "a broker in memory serves nobody", hint="name a file", argument="endpoint"
+        )
+    elif endpoint is not None and keys is None:
+        raise InvalidOption(
+            f"endpoint={str(endpoint)!r}: whoever can reach it could read and write everything",
+            hint='make keys with `embedq keys new host`, and say keys="keys" or EMBEDQ_KEYS; '
+            "other processes of this machine and user need no endpoint",
+            argument="endpoint",
+        )
 
 
 def _here() -> Path:

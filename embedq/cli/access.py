@@ -20,6 +20,7 @@ from embedq.cli.asked import Asked
 from embedq.cli.output import Progress
 from embedq.clock import Clock, SystemClock
 from embedq.errors import EmbedqError, InvalidOption, QueueNotFound, StoreInUse
+from embedq.ipc.address import is_address
 
 if TYPE_CHECKING:
     from embedq.app.settings import Settings
@@ -68,6 +69,12 @@ def settings_of(asked: Asked) -> Settings:
 def path_of(asked: Asked) -> str:
     """Return the path of the database, which must be there. Raises InvalidOption."""
     path = settings_of(asked).path
+    if is_address(path):
+        raise InvalidOption(
+            f"{path} is no file",
+            hint="commands that read the file itself run on the host's machine",
+            argument="path",
+        )
     why = _not_there(path)
     if why is not None:
         text, hint = why
@@ -110,7 +117,7 @@ def desk_of(
     for a host that serves nobody, and what opening raises.
     """
     settings = settings_of(asked)
-    path = settings.path if create else path_of(asked)
+    path = settings.path if create or is_address(settings.path) else path_of(asked)
     desk = _reached(path, settings, clock or SystemClock())
     with closing(desk):
         desk.redact = settings.redact
@@ -151,6 +158,8 @@ def _reached(path: str, settings: Settings, clock: Clock) -> Desk | RemoteDesk:
         raise InvalidOption(
             "a database in memory ends with its process", hint="name a file", argument="path"
         )
+    if is_address(path):
+        return _abroad(path, settings)
     until = clock.monotonic() + WAIT_S
     while True:
         try:
@@ -166,6 +175,16 @@ def _reached(path: str, settings: Settings, clock: Clock) -> Desk | RemoteDesk:
                     error.message, hint=_IN_USE, pid=error.pid, started_ms=started
                 ) from error
         time.sleep(_RETRY_S)
+
+
+def _abroad(address: str, settings: Settings) -> RemoteDesk:
+    """Connect to a host on another machine. Raises NoHost, KeyRefused, what the keys lack."""
+    from embedq.ipc.keys import client_keys  # noqa: PLC0415  # --help needs no keys
+    from embedq.ipc.remote import RemoteDesk  # noqa: PLC0415  # it loads asyncio
+
+    desk = RemoteDesk(address, keys=client_keys(settings.keys or ""))
+    desk.open(WAIT_S)
+    return desk
 
 
 def _settle_the_past(desk: Desk, asked: Asked) -> None:

@@ -77,7 +77,7 @@ class Abroad:
             return
         endpoint = self.door.endpoint
         self.port = int(endpoint.rpartition(":")[2])
-        self._desk.events.emit("listening", endpoint=endpoint)
+        self._desk.events.emit("reachable", endpoint=endpoint)
 
     def failed(self, code: int) -> None:
         """A handshake has failed before anybody was asked about its key."""

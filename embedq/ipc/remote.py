@@ -9,6 +9,7 @@ Every method is safe to call from any thread; those for coroutines never block t
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, cast
 
@@ -26,6 +27,7 @@ from embedq.ipc import frames
 from embedq.ipc.calls import WORKER_DIED, WorkerDeath
 from embedq.ipc.handles import RemoteGroup, RemoteLease, RemoteQueue
 from embedq.ipc.hearing import RemoteEvents
+from embedq.ipc.keys import ClientKeys
 from embedq.ipc.ledger import Asked
 from embedq.ipc.link import Link, Make
 from embedq.ipc.marks import Marks, Progress
@@ -41,8 +43,9 @@ if TYPE_CHECKING:
 class RemoteDesk(Traffic):
     """The desk of a host, from another process. `open` connects, `close` leaves in order.
 
-    `find`: where the host is (default: what the lock file of the database says). `session`: 16
-    bytes that name this one. `boss`: the session of the process that watches over this one.
+    `path`: the database, or with `keys` the address of a host on another machine. `find`: where
+    the host is (default: what the lock file of the database says). `session`: 16 bytes that name
+    this one. `boss`: the session of the process that watches over this one.
     `patience_s`: how long calls wait for a host before they fail with NoHost; None: for ever.
     `on_missing` is called again and again while there is no host; it must not wait.
     """
@@ -51,6 +54,7 @@ class RemoteDesk(Traffic):
         self,
         path: str | os.PathLike[str],
         *,
+        keys: ClientKeys | None = None,
         find: Callable[[], Found | None] | None = None,
         name: str = "",
         session: bytes | None = None,
@@ -60,7 +64,9 @@ class RemoteDesk(Traffic):
         clock: Clock | None = None,
         limits: Limits = LIMITS,
     ) -> None:
-        self.path = os.path.abspath(path)  # noqa: PTH100 - a text, as Desk.path
+        # A text, as Desk.path; an address stays as it is.
+        self.path = os.path.abspath(path) if keys is None else os.fspath(path)  # noqa: PTH100
+        self.keys = keys
         self.clock = clock or SystemClock()
         self.monotonic = self.clock.monotonic
         self.limits = limits
@@ -68,7 +74,8 @@ class RemoteDesk(Traffic):
         self.redact: Redact | None = None
         self.token = session or os.urandom(16)
         self.session = 0
-        self._name = name or f"client-{os.getpid()}"
+        where = "" if keys is None else f"@{socket.gethostname()}"
+        self._name = name or f"client-{os.getpid()}{where}"
         self._boss = boss
         self._epoch = 0
         self._ahead_ms = 0
@@ -90,8 +97,12 @@ class RemoteDesk(Traffic):
         self.office: Office = remote(self._ask)
 
     def open(self, timeout: float | None = None) -> None:
-        """Connect. Raises NoHost, or why the host refused; InsecurePermissions, StoreFailed."""
-        self._marks = Marks.create(make_folder(folder_of(self.path)), self.token)
+        """Connect. Raises NoHost, or why the host refused; InsecurePermissions, StoreFailed.
+
+        A host on another machine cannot read marks: for it all that was handed over has started.
+        """
+        if self.keys is None:
+            self._marks = Marks.create(make_folder(folder_of(self.path)), self.token)
         try:
             welcome = self._link.start(timeout)
         except BaseException:
@@ -100,7 +111,7 @@ class RemoteDesk(Traffic):
         self.ids = MessageIds(welcome.key)
 
     def _find(self) -> Found | None:
-        return find_host(self.path)
+        return find_host(self.path) if self.keys is None else Found(None, 0, self.path, self.keys)
 
     # ---------------------------------------------------------------------- the session
 

@@ -155,9 +155,10 @@ class Server:
         if not self._started.is_set() or self._failure is not None:
             return ServerStats(0, 0, 0, 0, 0)
         sessions = self._sessions
+        kept_out = 0 if self._abroad is None else self._abroad.gate.refused
         return ServerStats(
             *(len(sessions.by_token), len(sessions.connections)),
-            *(self.messages, self.frames, sessions.refused),
+            *(self.messages, self.frames, sessions.refused + kept_out),
         )
 
     # ----------------------------------------------------------------------- the thread

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from embedq.broker.host import MEMORY
 from embedq.broker.port import DeskPort
 from embedq.errors import StorageError, UsageError
+from embedq.ipc.address import is_address
 from embedq.policy import Rng
 from embedq.workers.bell import Bell
 from embedq.workers.drain import Drain, Report
@@ -157,6 +158,14 @@ class ConsumerRunner:
             raise UsageError(
                 f"{spec!r} runs in worker processes, and they cannot reach a broker in memory",
                 hint="give the broker the path of a file, or leave out pool=",
+            )
+        if is_address(self._employer.path):
+            # A death would cost every message that a worker has ahead (P5), not only the one at
+            # work: what tells them apart is a file that both processes have.
+            raise UsageError(
+                f"{spec!r} runs in worker processes, and those need a host on their own machine",
+                hint="leave out pool= and start the application several times (`embedq run`), or "
+                "run the pool on the host's machine",
             )
         return ProcessCrew(runner, self._employer, self._bell)
 
