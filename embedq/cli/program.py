@@ -170,6 +170,14 @@ _DEAD: Final = {
 
 dead = Lazy(_DEAD, name="dead", help="Work with dead letters.", no_args_is_help=True)
 
+_KEYS: Final = {
+    "new": Place("embedq.cli.keys", "new", "Make the keys of a host or of a client."),
+    "allow": Place("embedq.cli.keys", "allow", "Let a client of another machine connect."),
+    "list": Place("embedq.cli.keys", "list_keys", "List the clients that may connect."),
+}
+
+keys = Lazy(_KEYS, name="keys", help="Work with keys for other machines.", no_args_is_help=True)
+
 COMMANDS: Final = {
     "run": Place(
         "embedq.cli.running", "run", "Run the consumers of an application until a signal."
@@ -193,6 +201,7 @@ COMMANDS: Final = {
     "check": Place("embedq.cli.care", "check", "Check the database file from end to end."),
     "backup": Place("embedq.cli.care", "backup", "Copy the database, also while it is in use."),
     "salvage": Place("embedq.cli.care", "salvage", "Save what is readable of a damaged file."),
+    "keys": Place("embedq.cli.program", "keys", "Work with keys for other machines."),
     "config": Place(
         "embedq.cli.settings", "config", "Show the settings and where they come from."
     ),

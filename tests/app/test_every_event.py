@@ -255,7 +255,8 @@ SCENES: dict[str, Callable[[Scene], object]] = {
 #: Told about other processes: the scenes of one process cannot make them (tests/ipc).
 BETWEEN_PROCESSES = frozenset(
     """
-    client_lost connected not_hosted not_served worker_died worker_recycled worker_refused
+    client_lost client_refused connected not_hosted not_served reachable
+    worker_died worker_recycled worker_refused
     """.split()
 )
 

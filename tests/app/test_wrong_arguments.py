@@ -85,11 +85,13 @@ WRONG: dict[str, tuple[Call, dict[str, list[Any]]]] = {
     "Broker": (
         lambda bench, **said: Broker(**{"path": "x.db", **said}),
         {
-            "path": [3, b"x.db", "", "a\0b", [1]],
+            "path": [3, b"x.db", "", "a\0b", [1], "tcp://host", "tcp:/host:1", "tcp://*:1"],
             "durability": ["off", 3, [1], True],
             "role": ["boss", 3, [1]],
             "grace": ["soon", -1, math.nan, True, [1], b"1"],
             "redact": ["(", 3, [3], ["("]],
+            "endpoint": ["127.0.0.1:5555", "tcp://host", "ipc:///x", 3, "tcp://h:70000", ""],
+            "keys": [3, "", b"keys", "a\0b", [1]],
             "clock": [3, "now"],
             "limits": [3, {}],
         },
