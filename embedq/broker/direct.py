@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from embedq.broker import settling
+from embedq.broker.entry import Entry
 from embedq.broker.handover import LARGE
 from embedq.broker.leases import Lease
-from embedq.broker.ready import Entry
 from embedq.broker.state import GroupState, QueueState
 from embedq.broker.waiting import Waiter, Waiters
 from embedq.storage.ops import Op, PutPlain, PutRows, Start

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Final
 
 from embedq.broker import redaction
 from embedq.broker.leases import Lease
-from embedq.broker.settling import Acks, Failures, Rejections, Releases, Settle
+from embedq.broker.settling import (
+    Acks,
+    Failures,
+    Rejections,
+    Releases,
+    Settle,
+    TailReleases,
+)
 from embedq.broker.state import GroupState
 from embedq.lifecycle import Outcome, Reason
 from embedq.message import ErrorInfo
@@ -30,11 +37,16 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The attempt failed: again after `delay_s` seconds, or dead without attempts left."""
+    """The attempt failed: again after `delay_s` seconds, or dead without attempts left.
+
+    `tail`: again at once instead, behind all that wait now (a message with an ordering key keeps
+    its place).
+    """
 
     error: ErrorInfo | None = None
     delay_s: float = 0.0
     outcome: Outcome = Outcome.FAILED
+    tail: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +62,16 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """Given back as if it had never been delivered."""
+    """Given back as if it had never been delivered; with `tail` behind all that wait now."""
+
+    tail: bool = False
 
 
 Ending = Done | Failed | Rejected | Released
 
 DONE: Final = Done()
 RELEASED: Final = Released()
+RELEASED_TO_TAIL: Final = Released(tail=True)
 
 
 class Together(Task):
@@ -123,23 +138,25 @@ def _tasks(engine: Engine, endings: dict[Lease, Ending]) -> list[Settle]:
         if endings[lease] is DONE:
             return [Acks(engine, lease.group, [lease])]
     done: dict[GroupState, list[Lease]] = {}
-    released: dict[GroupState, list[Lease]] = {}
+    released: dict[tuple[GroupState, bool], list[Lease]] = {}
     tasks: list[Settle] = []
     for lease, ending in endings.items():
         group = lease.group
         match ending:
             case Done():
                 done.setdefault(group, []).append(lease)
-            case Released():
-                released.setdefault(group, []).append(lease)
-            case Failed(error, delay_s, outcome):
+            case Released(tail):
+                released.setdefault((group, tail), []).append(lease)
+            case Failed(error, delay_s, outcome, tail):
                 text = redaction.stored(error, engine.redact)
                 delay_ms = round(delay_s * 1000)
-                tasks.append(Failures(engine, group, [lease], outcome, text, delay_ms))
+                failed = (engine, group, [lease], outcome, text, delay_ms)
+                tasks.append(Failures(*failed, tail=tail))
             case Rejected():
                 tasks.append(_rejection(engine, lease, ending))
     tasks += [Acks(engine, group, leases) for group, leases in done.items()]
-    tasks += [Releases(engine, group, leases) for group, leases in released.items()]
+    for (group, tail), leases in released.items():
+        tasks.append((TailReleases if tail else Releases)(engine, group, leases))
     return tasks
 
 

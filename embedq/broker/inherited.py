@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from embedq.broker.entry import Entry
 from embedq.broker.leases import Lease
-from embedq.broker.ready import Entry
 from embedq.broker.state import GroupState
 from embedq.storage.ops import Op, Reissue
 from embedq.storage.rows import DeliveryRow, Waiting

@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
-from embedq.broker.ready import Entry
+from embedq.broker.entry import Entry
 from embedq.storage.rows import Stored
 
 if TYPE_CHECKING:

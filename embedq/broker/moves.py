@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from embedq.broker.entry import Entry
 from embedq.broker.leases import Lease
-from embedq.broker.ready import Entry
 from embedq.broker.state import GroupState, QueueState
 from embedq.broker.timeline import Timeline
 from embedq.broker.waiting import Terms, Waiter

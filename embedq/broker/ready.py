@@ -7,7 +7,7 @@ Plain waiting messages are seqs in a deque for each priority: either the deque h
 wait ("live"), or it holds the first ones and the store has the rest, in chunks loaded as the
 deque runs empty. So five million waiting messages cost as much memory as twenty thousand.
 Messages that are more than a seq (delivered before, with a key, waiting for a time) have an
-Entry. A message is in at most one place: a stream, `returned`, a timeline, a lease.
+Entry. A message is in at most one place: a stream, `returned`, a timeline, the tail, a lease.
 """
 
 from __future__ import annotations
@@ -16,36 +16,13 @@ import heapq
 from collections import deque
 from collections.abc import Callable
 
-from embedq.broker.timeline import Timeline
+from embedq.broker.entry import Entry
+from embedq.broker.timeline import Tail, Timeline
 from embedq.limits import LIMITS
 from embedq.storage.rows import Chunk, DueChunk, Waiting
+from embedq.storage.tail import is_place, priority_of
 
 LEVELS = LIMITS.priority_max + 1
-
-
-class Entry:
-    """What must be known of a waiting message that is not plain and fresh.
-
-    `attempt` and `crashes` count what has been started so far.
-    """
-
-    __slots__ = ("attempt", "crashes", "died_in", "key", "max_attempts", "priority", "suspect")
-
-    def __init__(
-        self,
-        priority: int = 0,
-        attempt: int = 0,
-        crashes: int = 0,
-        key: str | None = None,
-        max_attempts: int | None = None,
-    ) -> None:
-        self.priority = priority
-        self.attempt = attempt
-        self.crashes = crashes
-        self.key = key
-        self.max_attempts = max_attempts
-        self.suspect = False  # it was being delivered when its host or worker died
-        self.died_in = 0  # the epoch of the host that left its latest delivery open
 
 
 class Stream:
@@ -89,6 +66,7 @@ class ReadyIndex:
         self.delayed = Timeline(self._head_max)
         self.retries = Timeline(self._head_max)
         self.held = Timeline(None)  # with a key: always in memory, or the key would be stuck
+        self.tail = Tail(self._head_max)  # put behind all that waited then
         self.top = LEVELS - 1  # no priority above it has anything
         self._gone: set[int] | None = None  # settled while a chunk is being read
 
@@ -150,6 +128,11 @@ class ReadyIndex:
         timeline = self.retries if entry.key is None else self.held
         self._park(timeline, due, seq, entry)
 
+    def to_tail(self, due: int, seq: int, entry: Entry) -> None:
+        """Make a message ready again behind others; `due` is its place, see storage/tail.py."""
+        self._park(self.tail, due, seq, entry)
+        self.top = max(self.top, priority_of(due))
+
     def suspect(self, seq: int, entry: Entry) -> None:
         """Make a message wait that was being delivered when its host or worker died."""
         entry.suspect = True
@@ -187,7 +170,8 @@ class ReadyIndex:
         for level in range(self.top, -1, -1):
             self._merge(level, most - len(order), order, fresh, others)
             stream = self.streams[level]
-            if stream.head or self.returned[level] or not stream.live:
+            left = stream.head or self.returned[level] or not stream.live
+            if left or self.tail.holds_up(level):
                 break  # enough, or the store must be asked before a lower priority's turn
             if level == self.top and level:
                 self.top -= 1
@@ -200,7 +184,7 @@ class ReadyIndex:
         if self.top or self.entries or not head:
             return None
         late = self.delayed.needs_load(now) or self.retries.needs_load(now)
-        return None if late else head.popleft()
+        return None if late or not self.tail.complete else head.popleft()
 
     def _merge(
         self,
@@ -212,13 +196,17 @@ class ReadyIndex:
     ) -> None:
         head = self.streams[level].head
         back = self.returned[level]
+        tail = self.tail
         for _ in range(wanted):
-            if back and (not head or back[0] < head[0]):
-                seq = heapq.heappop(back)
-            elif head:
-                seq = head.popleft()
+            place = tail.place(level) if tail.heap else None
+            came_back = back and (not head or back[0] < head[0])
+            first = back[0] if came_back else head[0] if head else None
+            if place is not None and (first is None or place < first):
+                seq = tail.pop()
+            elif first is None or tail.is_unread:
+                return  # nothing, or the store knows what comes next
             else:
-                return
+                seq = heapq.heappop(back) if came_back else head.popleft()
             order.append(seq)
             entry = self.entries.pop(seq, None)
             if entry is not None:
@@ -260,7 +248,7 @@ class ReadyIndex:
             if seq in heap:
                 heap.remove(seq)
                 heapq.heapify(heap)
-        for timeline in (self.delayed, self.retries, self.held):
+        for timeline in (self.delayed, self.retries, self.held, self.tail):
             timeline.discard(seq)
         return None if entry is None else entry.key
 
@@ -276,7 +264,9 @@ class ReadyIndex:
             # Bounded by what is ready: what waits for a later time must not hold up the others.
             if timeline.needs_load(now) and sum(map(len, self.returned)) < self._head_max:
                 return timeline
-        found = 0
+        if self.tail.is_unread:
+            return self.tail
+        found = 0  # the tail is left out: at worst more is loaded than needed
         for level in range(self.top, -1, -1):
             stream = self.streams[level]
             found += len(stream.head)
@@ -333,7 +323,9 @@ class ReadyIndex:
         """Put a loaded message where it belongs."""
         if waiting.seq in self.entries:
             return
-        if waiting.due is not None and waiting.due > now:
+        if is_place(waiting.due) and waiting.due is not None and entry.key is None:
+            self.to_tail(waiting.due, waiting.seq, entry)
+        elif waiting.due is not None and waiting.due > now:
             if entry.key is not None:
                 timeline = self.held
             else:
@@ -367,7 +359,7 @@ class ReadyIndex:
 
         `leased` is the lowest seq with a lease. Used to start the next opening's search later.
         """
-        if not (self.delayed.complete and self.retries.complete):
+        if not (self.delayed.complete and self.retries.complete and self.tail.complete):
             return None
         lowest = last + 1
         for stream in self.streams:
@@ -385,6 +377,8 @@ class ReadyIndex:
     def has_ready(self) -> bool:
         """Whether something in memory could be taken now, apart from what a suspect holds up."""
         if self.suspects and not self.suspect_out:
+            return True
+        if self.tail.heap:
             return True
         return any(stream.head for stream in self.streams) or any(self.returned)
 

@@ -18,6 +18,7 @@ from embedq.broker.state import GroupState
 from embedq.broker.telling import name_of, tell
 from embedq.lifecycle import Outcome, Reason
 from embedq.storage.ops import Ack, Bury, Fail, Op, Release
+from embedq.storage.tail import ToTail
 from embedq.storage.writer import Task
 
 if TYPE_CHECKING:
@@ -91,9 +92,13 @@ class Acks(Settle):
 
 
 class Failures(Settle):
-    """The attempts failed: each message waits for its next one, or is dead."""
+    """The attempts failed: each message waits for its next one, or is dead.
 
-    __slots__ = ("_due", "_error", "_made", "_outcome")
+    With `tail` the next one comes behind all that wait now; a message with an ordering key keeps
+    its place, as it must not be overtaken by later ones of its key.
+    """
+
+    __slots__ = ("_due", "_error", "_made", "_outcome", "_tail")
 
     def __init__(
         self,
@@ -103,12 +108,15 @@ class Failures(Settle):
         outcome: Outcome,
         error: bytes | None,
         delay_ms: int,
+        *,
+        tail: bool = False,
     ) -> None:
         super().__init__(engine, group, leases)
         self._outcome = outcome
         self._error = error
-        self._due = delay_ms
-        self._made: list[tuple[Lease, Fail | Bury]] = []
+        self._due = 0 if tail else delay_ms
+        self._tail = tail
+        self._made: list[tuple[Lease, Fail | Bury | ToTail]] = []
 
     def ops(self) -> Sequence[Op]:
         """Return a Fail, or a Bury for a message without attempts left."""
@@ -117,7 +125,7 @@ class Failures(Settle):
         self._made = []
         for lease in self._valid:
             most = lease.max_attempts
-            op: Fail | Bury
+            op: Fail | Bury | ToTail
             if most and lease.attempt >= most:
                 detail = f"attempt {lease.attempt} of {most} failed"
                 op = Bury(
@@ -125,6 +133,9 @@ class Failures(Settle):
                     outcome=self._outcome,
                     error=self._error,
                 )
+            elif self._tail and lease.key is None:
+                op = _to_tail(group, lease, now)
+                op.outcome, op.error = self._outcome, self._error
             else:
                 due = now + self._due
                 op = Fail(
@@ -142,6 +153,9 @@ class Failures(Settle):
             group.end(lease)
             if isinstance(op, Bury):
                 self._engine.buried(group, op, lease.key)
+            elif isinstance(op, ToTail):
+                _to_place(group, lease, op, lease.attempt)
+                self._told(lease)
             else:
                 group.index.retry_at(op.due, lease.seq, lease.entry_at(lease.attempt))
                 self._told(lease)
@@ -239,23 +253,58 @@ class Releases(Settle):
         return (Release(self._group.id, deliveries),)
 
     def apply(self) -> None:
-        """Put them back at their old places."""
+        """Put them back, wake who waits, tell."""
         if not self._valid:
             return
         group = self._group
         for lease in self._valid:
             group.end(lease)
-            entry = lease.entry_at(lease.attempt - 1)
-            if lease.is_suspect:
-                group.index.suspect(lease.seq, entry)
-            else:
-                group.index.give_back(lease.seq, entry)
+            self._put_back(lease)
         count = len(self._valid)
         if group.waiters:
             group.waiters.wake(count)
         self._engine.events.emit(
             "released", times=count, queue=group.queue.name, group=group.name, count=count
         )
+
+    def _put_back(self, lease: Lease) -> None:
+        """Put one back at its old place."""
+        entry = lease.entry_at(lease.attempt - 1)
+        if lease.is_suspect:
+            self._group.index.suspect(lease.seq, entry)
+        else:
+            self._group.index.give_back(lease.seq, entry)
+
+
+class TailReleases(Releases):
+    """Give messages back behind all that wait now, in this order; no attempt is counted.
+
+    One with an ordering key keeps its place among its key, and one that was being delivered when
+    its host died waits for its turn to be tried alone.
+    """
+
+    __slots__ = ("_moved",)
+
+    def ops(self) -> Sequence[Op]:
+        """Return one operation for each that moves, and one Release for the others."""
+        group, now = self._group, self._engine.now_ms()
+        self._moved: dict[Lease, ToTail] = {}
+        stay: list[tuple[int, int]] = []
+        for lease in self._valid:
+            if lease.key is None and not lease.is_suspect:
+                self._moved[lease] = _to_tail(group, lease, now)
+            else:
+                stay.append((lease.seq, lease.attempt))
+        release = [Release(group.id, stay)] if stay else []
+        return [*self._moved.values(), *release]
+
+    def _put_back(self, lease: Lease) -> None:
+        """Put one where it belongs."""
+        op = self._moved.get(lease)
+        if op is None:
+            super()._put_back(lease)
+        else:
+            _to_place(self._group, lease, op, lease.attempt - 1)
 
 
 class Drops(Releases):
@@ -269,3 +318,17 @@ class Drops(Releases):
             self._group.end(lease)
             if lease.key is not None:
                 self._engine.key_settled(self._group, lease.key, lease.seq)
+
+
+def _to_tail(group: GroupState, lease: Lease, now: int) -> ToTail:
+    priority = 0 if lease.entry is None else lease.entry.priority
+    return ToTail(group.id, lease.seq, lease.attempt, priority, now)
+
+
+def _to_place(group: GroupState, lease: Lease, op: ToTail, attempt: int) -> None:
+    """Make a message ready at the place it got; at its old one if the store did not know of it."""
+    entry = lease.entry_at(attempt)
+    if op.due is None:
+        group.index.give_back(lease.seq, entry)
+    else:
+        group.index.to_tail(op.due, lease.seq, entry)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from embedq.broker.ready import Entry
+from embedq.broker.entry import Entry
 from embedq.broker.state import GroupState
 from embedq.broker.telling import tell
 from embedq.broker.timeline import Timeline
@@ -58,17 +58,17 @@ def _feed_timeline(engine: Engine, group: GroupState, timeline: Timeline) -> Non
     index = group.index
     with engine.writer.lock:
         engine.writer.settle()
-        if timeline not in {index.delayed, index.retries} or timeline.complete:
+        if timeline not in {index.delayed, index.retries, index.tail} or timeline.complete:
             return
-        retries = timeline is index.retries
+        generation = index.generation
         after = timeline.request()
         index.begin_load()
-        request = LoadDue(group.id, retries, after, engine.load_chunk)
+        late, tails = timeline is not index.delayed, timeline is index.tail
+        request = LoadDue(group.id, late, after, engine.load_chunk, tails)
     chunk = engine.store.load_due(request)
     with engine.writer.lock:
         engine.writer.settle()
-        current = index.retries if retries else index.delayed
-        if current is not timeline or timeline.after != after or timeline.complete:
+        if index.generation != generation or timeline.after != after or timeline.complete:
             return
         one = partial(admit, engine, group, now=engine.now_ms())
         engine.writer.change(lambda: index.load_due(timeline, chunk, one))

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import heapq
 
+from embedq.storage import tail
+
 Position = tuple[int, int]
 
 #: Before every (due, seq) there is.
@@ -22,9 +24,9 @@ class Timeline:
 
     __slots__ = ("_most", "_passed", "after", "complete", "heap")
 
-    def __init__(self, most: int | None) -> None:
+    def __init__(self, most: int | None, after: Position = START) -> None:
         self.heap: list[Position] = []
-        self.after = START
+        self.after = after
         self.complete = most is None
         self._most = most
         self._passed: Position | None = None
@@ -86,3 +88,34 @@ class Timeline:
         if self.heap:
             return self.heap[0][0]
         return None if self.complete else max(self.after[0], 0)
+
+
+class Tail(Timeline):
+    """What was put behind all that waited: a timeline of places instead of times.
+
+    Its positions sort by priority, then place (storage/tail.py). A place compares with seqs: what
+    has a lower seq was put before it, what has a higher one after it.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, most: int) -> None:
+        super().__init__(most, tail.START)
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether only the store can tell what comes first."""
+        return not self.complete and not self.heap
+
+    def place(self, level: int) -> int | None:
+        """Return the place of the first message, if it is of this priority. There is one."""
+        due = self.heap[0][0]
+        return tail.place_of(due) if tail.priority_of(due) == level else None
+
+    def holds_up(self, level: int) -> bool:
+        """Whether something of this priority comes before anything of a lower one."""
+        return self.place(level) is not None if self.heap else not self.complete
+
+    def pop(self) -> int:
+        """Take the first message."""
+        return heapq.heappop(self.heap)[1]

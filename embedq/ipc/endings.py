@@ -9,7 +9,16 @@ from __future__ import annotations
 from typing import assert_never
 
 from embedq.broker import redaction
-from embedq.broker.endings import DONE, RELEASED, Done, Ending, Failed, Rejected, Released
+from embedq.broker.endings import (
+    DONE,
+    RELEASED,
+    RELEASED_TO_TAIL,
+    Done,
+    Ending,
+    Failed,
+    Rejected,
+    Released,
+)
 from embedq.broker.leases import Lease
 from embedq.broker.redaction import Redact
 from embedq.ipc.frames import ProtocolError, WireEnding
@@ -26,12 +35,13 @@ def to_wire(lease: Lease, ending: Ending, redact: Redact | None) -> WireEnding:
         case Done():
             return WireEnding(*token)
         case Released():
-            return WireEnding(*token, _RELEASED)
+            return WireEnding(*token, _RELEASED, tail=ending.tail)
         case Failed():
             return WireEnding(
                 *(*token, _FAILED, redaction.stored(ending.error, redact)),
                 delay_ms=round(ending.delay_s * 1000),
                 outcome=int(ending.outcome),
+                tail=ending.tail,
             )
         case Rejected():
             return WireEnding(
@@ -50,12 +60,12 @@ def from_wire(told: WireEnding) -> Ending:
     if told.what == _DONE:
         return DONE
     if told.what == _RELEASED:
-        return RELEASED
+        return RELEASED_TO_TAIL if told.tail else RELEASED
     try:
         error = None if told.error is None else ErrorInfo.decode(told.error)
         outcome = Outcome(told.outcome)
         if told.what == _FAILED:
-            return Failed(error, max(0, told.delay_ms) / 1000, outcome)
+            return Failed(error, max(0, told.delay_ms) / 1000, outcome, told.tail)
         if told.what == _REJECTED:
             return Rejected(Reason(told.reason), told.detail, error, told.by, outcome)
     except ValueError as wrong:

@@ -69,6 +69,7 @@ class WireEnding(msgspec.Struct, frozen=True, array_like=True, gc=False):
     reason: str = ""
     detail: str = ""
     by: str = ""
+    tail: bool = False
 
 
 class WireLease(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -10,9 +10,9 @@ from _thread import allocate_lock
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, cast
 
+from embedq.broker.entry import Entry
 from embedq.broker.leases import Lease
 from embedq.broker.office import GroupInfo, QueueInfo
-from embedq.broker.ready import Entry
 from embedq.ipc.frames import Held, WireLease
 from embedq.ipc.marks import Progress, word_of
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 
 from embedq.broker.desk import Pairs
-from embedq.broker.endings import DONE, RELEASED
+from embedq.broker.endings import DONE, Released
 from embedq.broker.leases import Lease
 from embedq.broker.office import Office
 from embedq.clock import Clock, SystemClock
@@ -186,7 +186,7 @@ class RemoteDesk(Traffic):
         for lease, ending in pairs:
             if not isinstance(lease, RemoteLease) or marks is None:
                 continue
-            if ending is RELEASED:
+            if isinstance(ending, Released):
                 lease.progress = None
                 marks.clear(lease.mark)
                 continue

@@ -15,7 +15,7 @@ import msgspec
 
 from embedq.lifecycle import FINAL
 from embedq.policy import QueuePolicy
-from embedq.storage import burial, reads, statements as sql
+from embedq.storage import burial, reads, statements as sql, tail
 from embedq.storage.apply_sessions import SessionApplier
 from embedq.storage.ops import (
     Ack,
@@ -97,6 +97,7 @@ class Applier:
                 (Start, "_start"),
                 (Fail, "_fail"),
                 (Release, "_release"),
+                (tail.ToTail, "_to_tail"),
                 (Bury, "_bury"),
                 (Cancel, "_cancel"),
                 (Redrive, "_redrive"),
@@ -178,6 +179,21 @@ class Applier:
     def _release(self, op: Release) -> None:
         for seq, attempt in op.deliveries:
             self._execute(sql.RELEASE, (seq, op.group, attempt))
+
+    def _to_tail(self, op: tail.ToTail) -> None:
+        which = (op.seq, op.group, op.attempt)
+        op.due = None
+        if self._execute(sql.IS_OPEN, which).fetchone() is None:
+            return
+        op.due = due = tail.due_of(op.priority, self._take_seqs(1))
+        if op.outcome is not None:
+            closing = self._closing_of(op.group)
+            self._execute(sql.FAIL, (op.ended, op.outcome, due, op.error, closing, *which))
+            return
+        self._execute(sql.RELEASE, which)
+        if not self._execute(sql.KEEP_PLACE, (due, op.seq, op.group)).rowcount:
+            undelivered = (op.seq, op.group, self._epoch, op.ended, due)
+            self._execute(sql.KEEP_PLACE_UNDELIVERED, undelivered)
 
     # ------------------------------------------------------------------- settlement
 

@@ -30,7 +30,7 @@ def dead_values(
         op.reason,
         op.detail,
         op.moved_by,
-        _attempts(connection, op, rows[-LIMITS.attempts_kept :]),
+        _attempts(connection, op, [row for row in rows if row.attempt][-LIMITS.attempts_kept :]),
         message.put_at,
         message.kind,
         message.crc,

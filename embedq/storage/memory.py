@@ -14,7 +14,7 @@ from typing import Self
 from embedq.clock import Clock, SystemClock
 from embedq.errors import EmbedqError, GroupNotFound, InvalidOption, StorageError, StoreClosed
 from embedq.ids import KEY_BYTES, new_store_key
-from embedq.storage import memory_sessions  # noqa: F401  # it registers its operations
+from embedq.storage import memory_sessions, memory_tail, tail  # noqa: F401  # operations of theirs
 from embedq.storage.backup import BackupReport, Lock
 from embedq.storage.memory_ops import apply
 from embedq.storage.memory_state import State
@@ -200,13 +200,14 @@ class MemoryStore:
     def load_due(self, request: LoadDue) -> DueChunk:
         """Return delayed messages or retries, in the order of their times."""
         state = self._open_state()
-        group, retries, after, limit = request
+        group, retries, after, limit, tails = request
         self._check_group(group)
         time_of = state.retry_time if retries else state.delayed_time
         timed = [
             (due, message.seq, message)
             for message in state.waiting_messages(group)
             if (due := time_of(group, message)) is not None and (due, message.seq) > after
+            if tail.is_place(due) == tails
         ]
         timed.sort(key=lambda entry: entry[:2])
         rows = [state.describe(group, m)._replace(due=due) for due, _, m in timed[:limit]]

@@ -119,15 +119,15 @@ def _left_behind(
     if row.ended is not None:
         return row._replace(due=None)
     counted = row._replace(due=None, crashes=row.crashes + 1, error=words)
-    return _closed(state, counted, queue, now, Outcome.CRASHED)
+    return closed(state, counted, queue, now, Outcome.CRASHED)
 
 
-def _closed(
+def closed(
     state: State, row: DeliveryRow, queue: int, ended: int, outcome: Outcome
 ) -> DeliveryRow:
     """Return an open delivery closed; in a retained queue it takes its place in the history."""
-    closed = state.closing_number(queue)
-    return row._replace(ended=ended, outcome=int(outcome), closed=closed)
+    number = state.closing_number(queue)
+    return row._replace(ended=ended, outcome=int(outcome), closed=number)
 
 
 @apply.register
@@ -135,7 +135,7 @@ def _(op: ops.Fail, state: State) -> None:
     row = state.open_row(op.group, op.seq)
     if row is not None and row.attempt == op.attempt:
         queue = state.messages[op.seq].queue
-        row = _closed(state, row, queue, op.ended, op.outcome)
+        row = closed(state, row, queue, op.ended, op.outcome)
         crashes = row.crashes + (op.outcome == Outcome.CRASHED)
         state.put_row(row._replace(due=op.due, error=op.error, crashes=crashes))
 
@@ -158,7 +158,7 @@ def _(op: ops.Ack, state: State) -> None:
         row = state.open_row(op.group, seq)
         if row is not None:
             queue = state.messages[seq].queue
-            state.put_row(_closed(state, row, queue, op.ended, Outcome.ACKED))
+            state.put_row(closed(state, row, queue, op.ended, Outcome.ACKED))
             op.removed += _leave(state, seq)
 
 
@@ -242,7 +242,8 @@ def _(op: ops.Bury, state: State) -> None:
     if op.group not in state.unsettled(op.seq):
         return
     message = state.messages[op.seq]
-    attempts = [row for row in state.rows_of(op.group, op.seq) if row.ended is not None]
+    rows = state.rows_of(op.group, op.seq)
+    attempts = [row for row in rows if row.ended is not None and row.attempt]
     row = state.open_row(op.group, op.seq)
     if row is not None:
         attempts.append(row._replace(ended=op.ended, outcome=int(op.outcome), error=op.error))
@@ -255,7 +256,7 @@ def _(op: ops.Bury, state: State) -> None:
         row = DeliveryRow(op.seq, op.group, *nobody, None, None, None, None, None)
     else:
         row = row._replace(error=op.error)
-    state.put_row(_closed(state, row, message.queue, op.ended, Outcome.DEAD))
+    state.put_row(closed(state, row, message.queue, op.ended, Outcome.DEAD))
     op.removed = _leave(state, op.seq)
 
 

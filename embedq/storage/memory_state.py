@@ -156,7 +156,7 @@ class State:
         ]
 
     def retry_time(self, group: int, message: Stored) -> int | None:
-        """Return when a failed message without ordering key may be tried again."""
+        """Return when a failed message without ordering key may be tried again, or its place."""
         latest = self.latest(group, message.seq)
         return latest.due if message.key is None and latest is not None else None
 

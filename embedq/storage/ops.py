@@ -173,7 +173,8 @@ class Fail(Op):
 class Release(Op):
     """Give open deliveries back as if they had never started: (seq, attempt) each.
 
-    The retry time of an attempt before it has been cleared by its start: the message is ready.
+    The retry time of an attempt before it has been cleared by its start: the message is ready at
+    its old place. `ToTail`, which moves it behind the others, is in tail.py.
     """
 
     group: int

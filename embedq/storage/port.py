@@ -45,12 +45,16 @@ class Load(NamedTuple):
 
 
 class LoadDue(NamedTuple):
-    """Ask for delayed messages (`retries` False) or retries (True) after a position."""
+    """Ask for delayed messages (`retries` False) or retries (True) after a position.
+
+    With `tails` for what is back at the tail, after a place instead of a time (storage/tail.py).
+    """
 
     group: int
     retries: bool
     after: tuple[int, int]  # (due, seq)
     limit: int
+    tails: bool = False
 
 
 class Tally(NamedTuple):

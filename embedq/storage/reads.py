@@ -124,11 +124,10 @@ def _sound(
 
 def load_due(connection: sqlite3.Connection, request: LoadDue, queue: int, floor: int) -> DueChunk:
     """Answer `Store.load_due`."""
-    group, retries, (after_due, after_seq), limit = request
+    group, retries, (after_due, after_seq), limit, tails = request
     if retries:
-        found = connection.execute(
-            sql.LOAD_RETRIES, (group, after_due, after_seq, limit)
-        ).fetchall()
+        statement = sql.LOAD_TAIL if tails else sql.LOAD_RETRIES
+        found = connection.execute(statement, (group, after_due, after_seq, limit)).fetchall()
         rows = [
             _sound(
                 seq,

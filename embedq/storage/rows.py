@@ -51,7 +51,10 @@ class Row(NamedTuple):
 
 
 class DeliveryRow(NamedTuple):
-    """One delivery of one message to one group; open while `ended` is None."""
+    """One delivery of one message to one group; open while `ended` is None.
+
+    Attempt 0: no delivery, but what is to be remembered of a message that had none.
+    """
 
     seq: int
     group: int
@@ -77,7 +80,7 @@ class Touched(NamedTuple):
     epoch: int
     counter: int
     open: bool  # True: the delivery was never closed (a crash, or it is leased right now)
-    due: int | None  # retry not before
+    due: int | None  # retry not before; below 0: a place at the tail, see tail.py
     crashed: bool = False  # closed because its worker died
 
 

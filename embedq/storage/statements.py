@@ -86,6 +86,17 @@ FAIL = (
     "WHERE seq=?6 AND grp=?7 AND attempt=?8 AND ended IS NULL"
 )
 RELEASE = "DELETE FROM delivery WHERE seq=? AND grp=? AND attempt=? AND ended IS NULL"
+IS_OPEN = "SELECT 1 FROM delivery WHERE seq=? AND grp=? AND attempt=? AND ended IS NULL"
+#: ?1 place, ?2 seq, ?3 group: the latest delivery that is left of a message remembers it.
+KEEP_PLACE = (
+    "UPDATE delivery SET due=?1 WHERE seq=?2 AND grp=?3 AND attempt=("
+    "SELECT max(attempt) FROM delivery WHERE seq=?2 AND grp=?3)"
+)
+#: The same for a message that has none left: ?1 seq, ?2 group, ?3 epoch, ?4 time, ?5 place.
+KEEP_PLACE_UNDELIVERED = (
+    "INSERT INTO delivery(seq,grp,attempt,epoch,counter,started,ended,due) "
+    "VALUES (?1,?2,0,?3,0,?4,?4,?5)"
+)
 
 # ------------------------------------------------------------------------- settlement
 
@@ -221,12 +232,15 @@ LOAD_DELAYED = (
     "SELECT seq,priority,due,max_attempts,okey FROM msg WHERE queue=? AND due IS NOT NULL "
     "AND (due,seq)>(?,?) ORDER BY due,seq LIMIT ?"
 )
-#: Uses delivery_due.
-LOAD_RETRIES = (
+_RETRIES = (
     "SELECT d.seq,m.priority,d.due,m.max_attempts,m.okey,d.attempt,d.crashes,d.epoch,d.counter,"
     "d.outcome FROM delivery d JOIN msg m ON m.seq=d.seq WHERE d.grp=? AND d.due IS NOT NULL "
-    "AND (d.due,d.seq)>(?,?) ORDER BY d.due,d.seq LIMIT ?"
+    "AND (d.due,d.seq)>(?,?) "
 )
+#: Uses delivery_due.
+LOAD_RETRIES = f"{_RETRIES}ORDER BY d.due,d.seq LIMIT ?"
+#: Uses delivery_due.
+LOAD_TAIL = f"{_RETRIES}AND d.due<0 ORDER BY d.due,d.seq LIMIT ?"
 #: Uses msg_key.
 LOAD_KEY = (
     "SELECT seq,priority,due,max_attempts FROM msg "

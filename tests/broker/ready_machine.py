@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from embedq.broker.ready import Entry, ReadyIndex
+from embedq.broker.entry import Entry
+from embedq.broker.ready import ReadyIndex
 from embedq.broker.timeline import Timeline
+from embedq.storage import tail
 from embedq.storage.rows import Chunk, DueChunk, Touched, Waiting
 
 HEAD_MAX = 2
@@ -44,6 +46,16 @@ class Message:
     attempt: int = 0
     retry: int | None = None
     leased: Entry | None = None
+    place: int | None = None
+
+    @property
+    def at(self) -> int:
+        """What it sorts by within its priority."""
+        return self.seq if self.place is None else self.place
+
+    @property
+    def tail_due(self) -> int:
+        return tail.due_of(self.priority, self.place or 0)
 
     @property
     def time(self) -> int | None:
@@ -54,7 +66,8 @@ class Message:
         touched = None
         if self.attempt:
             touched = Touched(self.seq, self.attempt, 0, 1, 1, False, self.retry)
-        return Waiting(self.seq, self.priority, self.key, self.time, None, touched)
+        time = self.time if self.place is None else self.tail_due
+        return Waiting(self.seq, self.priority, self.key, time, None, touched)
 
 
 class ReadyMachine(RuleBasedStateMachine):
@@ -80,17 +93,28 @@ class ReadyMachine(RuleBasedStateMachine):
         found = [
             m
             for m in self.messages.values()
-            if m.priority == level and m.seq > after and (m.key is not None or m.time is None)
+            if m.priority == level and m.seq > after and m.place is None
+            if m.key is not None or m.time is None
         ][:CHUNK]
         fresh = [m.seq for m in found if m.key is None and m.attempt == 0 and m.leased is None]
         others = [m.waiting() for m in found if m.seq not in fresh]
         return Chunk(fresh, others, found[-1].seq if len(found) == CHUNK else self.last)
 
+    def tail_chunk(self, after: tuple[int, int]) -> DueChunk:
+        found = sorted(
+            (m.tail_due, m.seq)
+            for m in self.messages.values()
+            if m.place is not None and m.leased is None and (m.tail_due, m.seq) > after
+        )
+        part = found[:CHUNK]
+        rows = [self.messages[seq].waiting() for _, seq in part]
+        return DueChunk(rows, part[-1] if part else after, len(found) <= CHUNK)
+
     def due_chunk(self, *, retries: bool, after: tuple[int, int]) -> DueChunk:
         found = sorted(
             (m.time, m.seq)
             for m in self.messages.values()
-            if m.key is None and m.leased is None and m.time is not None
+            if m.key is None and m.leased is None and m.time is not None and m.place is None
             if (m.attempt > 0) == retries and (m.time, m.seq) > after
         )
         part = found[:CHUNK]
@@ -125,9 +149,12 @@ class ReadyMachine(RuleBasedStateMachine):
         if wanted is None:
             return
         self.index.begin_load()
-        if isinstance(wanted, Timeline):
+        chunk: Chunk | DueChunk
+        if wanted is self.index.tail:
+            chunk = self.tail_chunk(self.index.tail.request())
+        elif isinstance(wanted, Timeline):
             retries = wanted is self.index.retries
-            chunk: Chunk | DueChunk = self.due_chunk(retries=retries, after=wanted.request())
+            chunk = self.due_chunk(retries=retries, after=wanted.request())
         else:
             chunk = self.chunk(wanted, self.index.streams[wanted].after)
         self.reading = (wanted, chunk)
@@ -189,10 +216,10 @@ class ReadyMachine(RuleBasedStateMachine):
             first_of_key = message.key is None or message.key not in blocked
             if message.key is not None:
                 blocked.add(message.key)
-            free = message.leased is None and (message.time or 0) <= self.now
-            if first_of_key and free:
-                found.append((-message.priority, message.seq))
-        return [seq for _, seq in sorted(found)]
+            late = message.place is None and (message.time or 0) > self.now
+            if first_of_key and message.leased is None and not late:
+                found.append((-message.priority, message.at, message.seq))
+        return [seq for _, _, seq in sorted(found)]
 
     @rule(most=st.integers(1, MOST))
     def claim(self, most: int) -> None:
@@ -208,10 +235,13 @@ class ReadyMachine(RuleBasedStateMachine):
         if full:  # more of what is due is loaded when some of it is gone
             assert set(taken) <= set(expected)
         else:
-            assert taken == expected[:most]
+            # What the tail has in the store only is loaded by the next claim.
+            assert taken == expected[: len(taken)]
+            assert len(taken) == min(most, len(expected)) or self.index.tail.is_unread
         entries = dict(others)
         for seq in taken:
             self.messages[seq].leased = entries.get(seq) or Entry()
+            self.messages[seq].place = None
 
     @rule()
     def claim_one_plain(self) -> None:
@@ -259,6 +289,20 @@ class ReadyMachine(RuleBasedStateMachine):
             message.retry = self.now + delay
             self.index.retry_at(message.retry, message.seq, entry)
 
+    @rule(picks=st.lists(st.integers(0, 99), min_size=1, max_size=5), counts=st.booleans())
+    def to_tail(self, picks: list[int], *, counts: bool) -> None:
+        for pick in picks:
+            message = self.leased(pick)
+            if message is None or message.leased is None or message.key is not None:
+                continue
+            entry, message.leased = message.leased, None
+            if counts:
+                message.attempt += 1
+                entry.attempt += 1
+            self.last += 1
+            message.place, message.retry = self.last, None
+            self.index.to_tail(message.tail_due, message.seq, entry)
+
     @rule(pick=st.integers(0, 99))
     def settle_by_id(self, pick: int) -> None:
         """End a message that waits, wherever it is."""
@@ -292,7 +336,7 @@ class ReadyMachine(RuleBasedStateMachine):
         assert floor is None or all(floor < seq for seq in self.messages)
         for stream in self.index.streams:
             assert len(stream.head) <= MOST - 1 + CHUNK  # what a claim wanted was not there
-        for timeline in (self.index.delayed, self.index.retries):
+        for timeline in (self.index.delayed, self.index.retries, self.index.tail):
             assert len(timeline.heap) <= 2 * HEAD_MAX
 
     def teardown(self) -> None:

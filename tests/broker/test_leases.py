@@ -7,9 +7,9 @@ from typing import cast
 import pytest
 
 from embedq.broker.engine import Engine
+from embedq.broker.entry import Entry
 from embedq.broker.host import open_engine
 from embedq.broker.leases import Deadlines, Lease
-from embedq.broker.ready import Entry
 from embedq.broker.state import GroupState, QueueState
 from embedq.clock import VirtualClock
 

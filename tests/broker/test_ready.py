@@ -6,8 +6,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from embedq.broker.ready import LEVELS, Entry, ReadyIndex
+from embedq.broker.entry import Entry
+from embedq.broker.ready import LEVELS, ReadyIndex
 from embedq.broker.timeline import Timeline
+from embedq.storage import tail
 from embedq.storage.rows import Chunk, DueChunk, Waiting
 from tests.broker.ready_machine import ReadyMachine
 
@@ -68,7 +70,7 @@ def test_a_new_index_asks_for_times_first_then_for_every_priority_from_the_top()
             assert index.streams[wanted].after == 5
             index.load(wanted, Chunk([], [], 5), 5, index_error)
             index.take(1, NOW)
-    assert asked == [index.delayed, index.retries, *range(LEVELS - 1, -1, -1)]
+    assert asked == [index.delayed, index.retries, index.tail, *range(LEVELS - 1, -1, -1)]
 
 
 def test_plain_messages_come_in_the_order_of_their_puts() -> None:
@@ -307,6 +309,47 @@ def test_suspects_are_handed_out_one_at_a_time_and_first() -> None:
     assert (index.has_ready, take(index)) == (False, [])
     index.suspect_out = False
     assert take(index) == [5]
+
+
+# ------------------------------------------------------------------------------ the tail
+
+
+def test_what_is_at_the_tail_comes_behind_what_waited_and_before_what_came_later() -> None:
+    index = live()
+    index.put_plain(1, 3)
+    assert take(index, 1) == [1]
+    index.to_tail(tail.due_of(0, 4), 1, Entry(0, 1))
+    index.put_plain(5, 1)
+    assert index.has_ready
+    assert index.take_plain(NOW) is None
+    assert take(index) == [2, 3, 1, 5]
+
+
+def test_a_higher_priority_at_the_tail_comes_first() -> None:
+    index = live()
+    row(index, 1, priority=7)
+    index.put_plain(2, 1)
+    assert take(index, 1) == [1]
+    index.to_tail(tail.due_of(7, 3), 1, Entry(7, 1))
+    assert take(index) == [1, 2]
+
+
+def test_what_the_tail_has_in_the_store_only_is_read_before_anything_is_taken() -> None:
+    index = live(head_max=1)
+    for seq in range(1, 4):
+        index.to_tail(tail.due_of(0, 10 + seq), seq, Entry(0, 1))
+    assert len(index.tail.heap) <= 2
+    index.put_plain(20, 1)
+    assert take(index) == [1]
+    assert index.hungry(1, NOW) is index.tail
+
+
+def test_a_damaged_place_is_a_place_of_some_priority() -> None:
+    for due in (-1, -(1 << 63), tail.due_of(9, 0), tail.due_of(0, 1 << 55)):
+        assert 0 <= tail.priority_of(due) <= 9
+        index = live()
+        index.to_tail(due, 1, Entry())
+        assert take(index) == [1]
 
 
 # -------------------------------------------------------------------------------- floor

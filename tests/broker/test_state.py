@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import cast
 
+from embedq.broker.entry import Entry
 from embedq.broker.leases import Lease
-from embedq.broker.ready import Entry
 from embedq.broker.state import GroupState, QueueState
 from embedq.policy import QueuePolicy
 from embedq.storage.memory import MemoryStore

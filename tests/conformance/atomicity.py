@@ -104,6 +104,7 @@ class Atomicity(Theme):
             [store.unsettled(seq) for seq in seqs],
             [scene.waiting(group.id) for group in groups],
             [scene.timed(group.id, retries=r) for group in groups for r in (False, True)],
+            [scene.at_tail(group.id) for group in groups],
             [scene.open_deliveries(group.id) for group in groups],
             scene.letters(queue),
             scene.tally(),

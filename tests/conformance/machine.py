@@ -46,12 +46,12 @@ from tests.conformance.draws import (
     some_bodies,
     some_picks,
 )
-from tests.conformance.handing import Handing
 from tests.conformance.scenario import EVERYTHING, plain
 from tests.conformance.sides import Side
+from tests.conformance.tail_rules import TailRules
 
 
-class StoresAgree(Handing):
+class StoresAgree(TailRules):
     """The rules. A subclass says which two stores."""
 
     @rule(room=st.integers(1, 4), limit=st.integers(1, 5))

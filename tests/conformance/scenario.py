@@ -16,6 +16,7 @@ import pytest
 from embedq.lifecycle import Outcome, Reason
 from embedq.message import AttemptRecord
 from embedq.policy import QueuePolicy
+from embedq.storage import tail
 from embedq.storage.ops import (
     Ack,
     Again,
@@ -186,6 +187,12 @@ class Scenario:
     def fail(self, group: int, seq: int, attempt: int = 1, *, due: int = RETRY_AT) -> None:
         self.commit(Fail(group, seq, attempt, ENDED, Outcome.FAILED, due))
 
+    def to_tail(
+        self, group: int, seq: int, attempt: int = 1, *, counts: bool = True, priority: int = 0
+    ) -> int | None:
+        outcome = Outcome.FAILED if counts else None
+        return self.do(tail.ToTail(group, seq, attempt, priority, ENDED, outcome)).due
+
     def release(self, group: int, seq: int, attempt: int) -> None:
         self.commit(Release(group, [(seq, attempt)]))
 
@@ -243,12 +250,14 @@ class Scenario:
         assert others == []
         return fresh
 
-    def timed(self, group: int, *, retries: bool, limit: int = 1_000) -> list[Waiting]:
-        """Read delayed messages or retries to the end, chunk by chunk."""
+    def timed(
+        self, group: int, *, retries: bool, limit: int = 1_000, tails: bool = False
+    ) -> list[Waiting]:
+        """Read delayed messages, retries or what is at the tail to the end, chunk by chunk."""
         rows: list[Waiting] = []
-        after, complete = (0, 0), False
+        after, complete = (tail.START if tails else (0, 0)), False
         while not complete:
-            chunk = self.store.load_due(LoadDue(group, retries, after, limit))
+            chunk = self.store.load_due(LoadDue(group, retries, after, limit, tails))
             assert len(chunk.rows) <= limit
             assert all(after < (found.due or 0, found.seq) <= chunk.after for found in chunk.rows)
             assert chunk.complete or chunk.after > after, "no progress"
@@ -259,6 +268,10 @@ class Scenario:
 
     def delayed(self, group: int) -> list[int]:
         return [found.seq for found in self.timed(group, retries=False)]
+
+    def at_tail(self, group: int, *, limit: int = 1_000) -> list[int]:
+        found = self.timed(group, retries=True, tails=True, limit=limit)
+        return [waiting.seq for waiting in found]
 
     def retries(self, group: int) -> list[int]:
         return [found.seq for found in self.timed(group, retries=True)]

@@ -73,6 +73,7 @@ class Side(Scenario):
             yield f"stream {priority}", self.waiting(group, priority, limit=limit)
         yield "delayed messages", self.timed(group, retries=False, limit=limit)
         yield "retries", self.timed(group, retries=True, limit=limit)
+        yield "the tail", self.timed(group, retries=True, limit=limit, tails=True)
         yield "open deliveries", self.open_deliveries(group)
 
     def _answers_of_messages(self) -> Iterator[tuple[str, object]]:

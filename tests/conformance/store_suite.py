@@ -25,6 +25,7 @@ from tests.conformance.reopening import Reopening
 from tests.conformance.retention import Retention
 from tests.conformance.sessions import Sessions
 from tests.conformance.settlement import Settlement
+from tests.conformance.tails import Tails
 
 THEMES = (
     Puts,
@@ -38,6 +39,7 @@ THEMES = (
     Counts,
     Reopening,
     Sessions,
+    Tails,
     Atomicity,
 )
 
@@ -54,6 +56,7 @@ class StoreSuite(
     Counts,
     Reopening,
     Sessions,
+    Tails,
     Atomicity,
 ):
     """All themes in one class."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from embedq.broker.endings import DONE, RELEASED, Ending, Failed, Rejected
+from embedq.broker.endings import DONE, RELEASED, RELEASED_TO_TAIL, Ending, Failed, Rejected
 from embedq.broker.leases import Lease
 from embedq.ipc import frames
 from embedq.ipc.endings import from_wire, to_wire
@@ -28,6 +28,8 @@ def lease() -> Lease:
     [
         DONE,
         RELEASED,
+        RELEASED_TO_TAIL,
+        Failed(ERROR, tail=True),
         Failed(ERROR, 1.5, Outcome.TIMED_OUT),
         Failed(),
         Rejected(Reason.EXPIRED, "too late", ERROR, "handler", Outcome.EXPIRED),

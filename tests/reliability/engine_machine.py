@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from embedq.broker.desk import Desk
 from embedq.broker.host import open_engine
@@ -26,6 +26,7 @@ from embedq.message import draft
 from embedq.policy import QueuePolicy
 from tests.reliability.claiming import ClaimCheck
 from tests.reliability.model import Group, Message, Queue
+from tests.reliability.tail_rules import TailRules
 
 T = TypeVar("T")
 
@@ -59,7 +60,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-class EngineMachine(RuleBasedStateMachine):
+class EngineMachine(TailRules):
     """Subclasses say how much of the backlog the engine may hold in memory."""
 
     load_chunk = 3

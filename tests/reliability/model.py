@@ -34,6 +34,7 @@ class Standing:
     attempt: int = 0
     crashes: int = 0
     retry: int | None = None
+    place: int | None = None
     token: object = None
     deadline: float = 0.0
     settled_at: int | None = None
@@ -108,7 +109,10 @@ class Queue:
             for message in self.messages.values()
             if self._may_move(group, message, now) and not group.of(message.seq).suspect
         ]
-        return sorted(found, key=lambda message: (-message.priority, message.seq))
+        return sorted(
+            found,
+            key=lambda m: (-m.priority, m.seq if (at := group.of(m.seq).place) is None else at),
+        )
 
     def suspects(self, group: Group, now: int) -> list[int]:
         """Return the messages that were being delivered when their host died, if one may go."""
@@ -138,6 +142,7 @@ class Queue:
             or message.key is not None
             or standing.attempt > 0
             or standing.retry is not None
+            or standing.place is not None
             for message in self.messages.values()
             if not group.has_settled(message.seq)
             and (standing := group.of(message.seq)).token is None
@@ -166,6 +171,7 @@ class Queue:
         standing.alone = standing.suspect and self.has_last_chance(group, seq)
         standing.attempt += 1
         standing.retry = 0  # its own time has come once and for all
+        standing.place = None
         standing.token = object()
         standing.deadline = deadline
         standing.suspect_out, standing.suspect = standing.suspect, False
@@ -214,6 +220,20 @@ class Queue:
         standing.attempt -= 1
         standing.suspect, standing.suspect_out = standing.suspect_out, False
         standing.cut_off = standing.suspect  # the last attempt that counts is the one cut off
+
+    def to_tail(self, group: Group, seq: int, now: int, place: int, *, counts: bool) -> bool:
+        """Give a message back behind all others; return whether it got that place."""
+        standing = group.of(seq)
+        moves = self.messages[seq].key is None and (counts or not standing.suspect_out)
+        if counts:
+            self.fail(group, seq, now, 0)
+            moves = moves and not group.has_settled(seq)
+        else:
+            self.release(group, seq)
+        if moves and seq in self.messages:
+            standing.place = place
+            return True
+        return False
 
     def vanish(self, seq: int) -> None:
         for group in self.groups.values():

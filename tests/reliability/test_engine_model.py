@@ -25,6 +25,7 @@ from embedq.broker.state import GroupState
 from embedq.broker.timeline import Timeline
 from embedq.broker.waiting import Waiters
 from embedq.errors import EmbedqError
+from embedq.storage import tail
 from tests.reliability.engine_machine import EngineMachine
 from tests.reliability.waiting_machine import Roomy, WaitingMachine
 
@@ -106,11 +107,19 @@ def _offer_it_too(handing, put, positions, now):
     return starts
 
 
+def _old_place(index, _due, seq, entry):
+    index.give_back(seq, entry)
+
+
+def _last_in_first_out(priority, place):
+    return DUE_OF(priority, 10**15 - place)
+
+
 def _just_leave(desk, waiters, waiter):
     waiters.leave(waiter)
 
 
-SHARE = Handing.share
+SHARE, DUE_OF = Handing.share, tail.due_of
 ENTRY_AT, PUT_PLAIN, SUSPECT = Lease.entry_at, ReadyIndex.put_plain, ReadyIndex.suspect
 ROW_OF, COUNT_SETTLED = row_of, GroupState.count_settled
 
@@ -131,6 +140,8 @@ MISTAKES = {
     "what is handed over is offered, too": (Handing, "share", _offer_it_too),
     "two of a key are handed over": (PutMessages, "_fitting", _all_at_once),
     "who leaves keeps what it was handed": (direct, "leave", _just_leave),
+    "the tail is the old place": (ReadyIndex, "to_tail", _old_place),
+    "the tail is turned round": (tail, "due_of", _last_in_first_out),
     "nobody hears of a put": (Waiters, "wake", lambda waiters, count=1: None),
 }
 
