@@ -195,6 +195,37 @@ CATALOGUE: Final[Mapping[str, EventSpec]] = {
         "queue {queue!r}: {path} becomes no message: {error}",
         "a file of a watched folder cannot be read; it is tried again when it has changed",
     ),
+    # --- listeners
+    "listening": _spec(
+        *(INFO, "listener protocol"),
+        "{listener} is listened at",
+        "clients of a protocol can connect",
+    ),
+    "listener_closed": _spec(
+        *(INFO, "listener protocol cut"),
+        "{listener} is closed; {cut} clients were cut",
+        "no client can connect any more; those that stayed for the grace were cut",
+    ),
+    "connection_refused": _spec(
+        *(DEBUG, "listener peer reason"),
+        "{listener}: {peer} was refused: {reason}",
+        "too many connections, an address that is not allowed, or a listener that stops",
+    ),
+    "connection_faulty": _spec(
+        *(DEBUG, "listener peer reason detail"),
+        "{listener}: {peer} broke the protocol: {reason} ({detail})",
+        "what a client sent cannot be understood, or its session failed; it was closed",
+    ),
+    "connection_cut": _spec(
+        *(INFO, "listener peer reason"),
+        "{listener}: {peer} was cut: {reason}",
+        "a deadline was over, or the client does not read what it has asked for",
+    ),
+    "login_failed": _spec(
+        *(WARNING, "listener peer name"),
+        "{listener}: {peer} is not {name!r}, or nobody of that name is known",
+        "a client could not prove who it is",
+    ),
     # --- other machines
     "reachable": _spec(
         *(INFO, "endpoint"),

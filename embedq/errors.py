@@ -10,6 +10,9 @@ EmbedqError
 ├── QueueError           an answer of a queue
 │   ├── Empty                  ├── QueueNotFound         ├── QueueFull (retryable)
 │   └── QueuePaused (retryable)├── DuplicateConsumer     └── GroupNotFound
+├── NetworkError         a listener cannot listen, or one of its clients may not
+│   ├── ListenFailed           ├── TransportNotFound     ├── InsecureListener
+│   └── NotAllowed
 └── StorageError         the file or what is around it
     ├── StoreBusy (retryable)  ├── StoreFull (retryable) ├── StoreInUse
     ├── StoreFailed            ├── StoreCorrupt          ├── StoreClosed
@@ -204,6 +207,43 @@ class DuplicateConsumer(QueueError):
 
     code = "duplicate_consumer"
     hint = "name another group=, or pass compete=True to share the messages"
+
+
+class NetworkError(EmbedqError):
+    """A listener cannot do what is asked of it."""
+
+    code = "network"
+
+
+class ListenFailed(NetworkError):
+    """An address cannot be listened at."""
+
+    code = "listen_failed"
+    hint = "end whoever listens there, or choose another port (0 finds a free one)"
+
+
+class TransportNotFound(NetworkError):
+    """No installed package brings a protocol of that name."""
+
+    code = "transport_not_found"
+    hint = "correct the first part of the address, or install the package of the protocol"
+
+
+class InsecureListener(NetworkError):
+    """Other machines could reach a listener that asks nobody who they are."""
+
+    code = "insecure_listener"
+    hint = (
+        "listen at 127.0.0.1, give auth= or client certificates, or say insecure=True if "
+        "everybody who can reach the address may do everything"
+    )
+
+
+class NotAllowed(NetworkError):
+    """A client of a listener has not logged in, or may not do this."""
+
+    code = "not_allowed"
+    hint = "log in, or give its user the right"
 
 
 class StorageError(EmbedqError):

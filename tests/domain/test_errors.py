@@ -24,6 +24,7 @@ FAMILIES = {
     errors.UsageError,
     errors.DeliveryError,
     errors.QueueError,
+    errors.NetworkError,
     errors.StorageError,
 }
 

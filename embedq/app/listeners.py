@@ -1,0 +1,161 @@
+"""The listeners of an application, which run while its consumers do.
+
+Knows: what may be said about a listener, when it begins and ends.
+Does not know: sockets and protocols (embedq.net).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from embedq.errors import InvalidOption, shown
+from embedq.net.finding import find_transport
+from embedq.net.limits import NET_LIMITS, NetLimits
+from embedq.net.listener import GRACE_S, Listener, ListenerStats, not_yet
+from embedq.net.network import Network
+from embedq.net.options import Options
+from embedq.net.port import Authenticator, Transport
+from embedq.net.site import Site
+from embedq.net.url import Place, parse_url
+
+if TYPE_CHECKING:
+    from embedq.broker.port import DeskPort
+
+
+class Wish:
+    """What is to be listened at, checked as far as that goes without a socket."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        transport: Transport | None,
+        limits: NetLimits | None,
+        auth: Authenticator | None,
+        options: dict[str, object],
+    ) -> None:
+        self.place: Place = parse_url(url)
+        self.transport = transport or find_transport(self.place.transport)
+        if limits is not None and not isinstance(limits, NetLimits):
+            raise InvalidOption(f"limits={shown(limits)} is no NetLimits", argument="limits")
+        if auth is not None and not self.transport.has_login:
+            raise InvalidOption(
+                f"{url}: clients of {self.transport.name} cannot say who they are",
+                hint="use client certificates",
+                argument="auth",
+            )
+        self.limits = limits or NET_LIMITS
+        self.auth = auth
+        for name in options:
+            if name in self.place.options:
+                text = f"{name} is in the URL and an argument"
+                raise InvalidOption(text, argument=name)
+        self.options: dict[str, object] = {**self.place.options, **options}
+        self.url = url
+
+
+class Listening:
+    """The listeners of one broker: a companion of its consumers. Safe from any thread."""
+
+    def __init__(self, desk: Callable[[], DeskPort]) -> None:
+        self._desk = desk
+        self._network: Network | None = None
+        self._all: list[BrokerListener] = []
+
+    def add(self, listener: BrokerListener) -> None:
+        """Let a listener run with the others."""
+        self._all.append(listener)
+        if self._network is not None:
+            try:
+                listener.begin(self._network)
+            except BaseException:
+                self._all.remove(listener)
+                raise
+
+    def start(self) -> None:
+        """Listen at all of them. Raises why one cannot be."""
+        self.close()
+        self._network = Network(self._desk())
+        for listener in self._all:
+            listener.begin(self._network)
+
+    def stop(self) -> None:
+        """Accept nobody any more, and let the clients go; `close` waits for them."""
+        for listener in self._all:
+            if listener.inner is not None:
+                listener.inner.begin_drain()
+
+    def close(self) -> None:
+        """Wait until the clients are gone and what they did is settled. Safe to call twice."""
+        network, self._network = self._network, None
+        if network is None:
+            return
+        for listener in self._all:
+            listener.end()
+        network.stop()
+
+
+class BrokerListener:
+    """One address at which clients of one protocol are served: see `Broker.listen`."""
+
+    def __init__(self, wish: Wish) -> None:
+        self._wish = wish
+        self.inner: Listener | None = None
+
+    def begin(self, network: Network) -> None:
+        """Listen."""
+        wish = self._wish
+        site = Site(
+            *(network, wish.transport, wish.place),
+            *(Options(wish.options), wish.limits, wish.auth),
+        )
+        listener = Listener(network, site)
+        listener.bind()
+        self.inner = listener
+
+    def end(self) -> None:
+        """Wait for the end of a drain."""
+        inner, self.inner = self.inner, None
+        if inner is not None:
+            inner.close()
+
+    def _running(self) -> Listener:
+        if self.inner is None:
+            raise not_yet(self._wish.url)
+        return self.inner
+
+    @property
+    def address(self) -> tuple[str, int] | str:
+        """Host and port, or the path of a Unix socket. Raises NotRunning before the start."""
+        return self._running().address
+
+    @property
+    def url(self) -> str:
+        """The address as a URL, with the port that was found if it was 0."""
+        return self._wish.url if self.inner is None else self.inner.url
+
+    @property
+    def protocol(self) -> str:
+        """The name of the protocol."""
+        return self._wish.transport.name
+
+    @property
+    def stats(self) -> ListenerStats:
+        """The numbers so far. Raises NotRunning."""
+        return self._running().stats
+
+    def close(self, grace: float = GRACE_S) -> None:
+        """Accept nobody any more, let clients finish for `grace` seconds, then cut them."""
+        if self.inner is not None:
+            self.inner.close(grace)
+
+    def __repr__(self) -> str:
+        return f"<Listener {self.url}>"
+
+
+def listener_of(listening: Listening, wish: Wish) -> BrokerListener:
+    """Return a new listener of a broker; it listens already if the others do."""
+    listener = BrokerListener(wish)
+    listening.add(listener)
+    return listener

@@ -1,0 +1,60 @@
+"""`broker.listen`: what a broker with listeners is, without loading what they need.
+
+Knows: that listeners run while the consumers do, and end before the file is closed.
+Does not know: what a listener is made of (listeners.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from embedq.app.openable import Openable
+
+if TYPE_CHECKING:
+    from embedq.app.listeners import BrokerListener, Listening
+    from embedq.net.limits import NetLimits
+    from embedq.net.port import Authenticator, Transport
+
+
+class Listenable(Openable):
+    """A broker that can be reached over the network."""
+
+    _listening: Listening | None = None
+
+    def accompany(self, companion: Any) -> None:  # noqa: ANN401  # see Broker
+        """Let something start and stop with the consumers."""
+        raise NotImplementedError
+
+    def listen(
+        self,
+        url: str,
+        *,
+        auth: Authenticator | None = None,
+        limits: NetLimits | None = None,
+        transport: Transport | None = None,
+        **options: object,
+    ) -> BrokerListener:
+        """Serve clients of another protocol: `broker.listen("sspq://127.0.0.1:8888?queue=q")`.
+
+        It listens while the consumers run: from now on if they do, else from the start. Port 0
+        finds a free one (`.address` says which). `auth`: who says who a client is. `options`:
+        those of the protocol, which the URL may have, too. `limits`: see docs/limits.md.
+        `transport`: one that no installed package brings.
+
+        Raises InvalidOption, TransportNotFound, InsecureListener, ListenFailed.
+        """
+        from embedq.app.listeners import Listening, Wish, listener_of  # noqa: PLC0415  # asyncio
+
+        wish = Wish(url, transport=transport, limits=limits, auth=auth, options=options)
+        with self._lock:
+            listening = self._listening
+            if listening is None:
+                listening = self._listening = Listening(lambda: self.desk)
+                self.accompany(listening)
+        return listener_of(listening, wish)
+
+    def _close(self) -> None:
+        listening = self._listening
+        if listening is not None:
+            listening.close()
+        super()._close()

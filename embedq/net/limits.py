@@ -1,0 +1,63 @@
+"""Every bound of a listener in one frozen value.
+
+Knows: the number, the unit and the reason of each limit of the network.
+Does not know: where a limit is enforced; what a message may be at all (embedq.limits).
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+
+
+@dataclass(frozen=True, slots=True)
+class NetLimits:
+    """Bounds of one listener. Each comment is `unit: reason`. A time of 0 is no bound."""
+
+    # Connections
+
+    #: connections: open at once. Each costs a descriptor and some 10 KiB.
+    connections: int = 4_096
+    #: connections: of one address at once. One machine must not take all places.
+    connections_per_peer: int = 1_024
+    #: subscriptions: of one connection.
+    subscriptions: int = 1_024
+
+    # What comes in
+
+    #: bytes: one body. Never more than embedq.limits.Limits.body_bytes.
+    message_bytes: int = 16 * MIB
+    #: bytes: one frame, with all that goes around a body. What a wire may hold of a stream.
+    frame_bytes: int = 16 * MIB + 64 * KIB
+    #: bytes: a name on a wire.
+    name_bytes: int = 255
+    #: puts: of one connection that are not durable yet. With more, its socket is not read.
+    pending_puts: int = 1_024
+    #: bytes: of these puts. One body may go beyond it.
+    pending_bytes: int = 1 * MIB
+
+    # What goes out
+
+    #: bytes: unsent, from which on a connection gets no deliveries and is not read.
+    unsent_pause_bytes: int = 64 * KIB
+    #: bytes: unsent, from which on a connection is cut. One message may go beyond it.
+    unsent_most_bytes: int = 4 * MIB
+    #: deliveries: held by one connection and not settled.
+    unacked: int = 65_535
+
+    # Time
+
+    #: seconds: from the connection to its login (or the end of its TLS handshake).
+    login_s: float = 10.0
+    #: seconds: from the first byte of a frame to its last.
+    frame_s: float = 60.0
+    #: seconds: without a byte either way, a subscription or a held message. 0: for ever.
+    idle_s: float = 0.0
+    #: seconds: in which a connection reads nothing of what waits for it, before it is cut.
+    stall_s: float = 30.0
+    #: seconds: that a connection which is closed in good order may take to read the rest.
+    linger_s: float = 2.0
+
+
+NET_LIMITS: Final = NetLimits()

@@ -1,0 +1,144 @@
+"""A listener, as applications hold it: where it listens, its numbers, its end.
+
+Knows: that the loop runs on another thread. Does not know: connections, protocols.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Any, Final, Self
+
+import msgspec
+
+from embedq.errors import ListenFailed, NotRunning
+from embedq.net.network import Network
+from embedq.net.site import Site
+
+_BIND_S: Final = 10.0
+#: Seconds that clients have to finish when a listener stops.
+GRACE_S: Final = 5.0
+
+
+class ListenerStats(msgspec.Struct, frozen=True):
+    """The numbers of a listener since it began. `connections`: open now.
+
+    `refused`, `closed` and `faults` count by reason; bytes are those of ended connections.
+    """
+
+    url: str
+    protocol: str
+    connections: int
+    accepted: int
+    refused: Mapping[str, int]
+    closed: Mapping[str, int]
+    faults: Mapping[str, int]
+    counts: Mapping[str, int]
+    bytes_in: int
+    bytes_out: int
+
+
+class Listener:
+    """One address at which clients of one protocol are served. Made by `Broker.listen`."""
+
+    def __init__(self, network: Network, site: Site) -> None:
+        self._network = network
+        self._site = site
+        self._draining: Future[int] | None = None
+
+    def bind(self) -> None:
+        """Begin to listen. Raises ListenFailed, InvalidOption."""
+        place = self._site.place
+        try:
+            self._network.run(self._site.open(), _BIND_S)
+        except OSError as error:
+            where = place.path or f"{place.host}:{place.port}"
+            raise ListenFailed(
+                f"{self._site.protocol}: {where} cannot be listened at: {error.strerror or error}"
+            ) from error
+        self._emit("listening")
+
+    def _emit(self, event: str, **fields: Any) -> None:  # noqa: ANN401
+        site = self._site
+        self._network.desk.events.emit(event, listener=site.url, protocol=site.protocol, **fields)
+
+    @property
+    def address(self) -> tuple[str, int] | str:
+        """Host and port, or the path of the Unix socket."""
+        return self._site.address
+
+    @property
+    def url(self) -> str:
+        """The address as a URL, with the port that was found if it was 0."""
+        return self._site.url
+
+    @property
+    def protocol(self) -> str:
+        """The name of the protocol."""
+        return self._site.protocol
+
+    @property
+    def stats(self) -> ListenerStats:
+        """What has happened so far. Roughly: other threads do not wait for the loop."""
+        site = self._site
+        counts = site.counts.copy()
+
+        def of(what: str) -> dict[str, int]:
+            return {why: n for (kind, why), n in counts.items() if kind == what}
+
+        own = ("accepted", "refused", "closed", "fault")
+        rest = {f"{k} {w}".rstrip(): n for (k, w), n in counts.items() if k not in own}
+        open_now = list(site.connections)
+        return ListenerStats(
+            *(site.url, site.protocol, len(open_now), counts["accepted", ""]),
+            *(of("refused"), of("closed"), of("fault"), rest),
+            site.bytes_in + sum(each.bytes_in for each in open_now),
+            site.bytes_out + sum(each.bytes_out for each in open_now),
+        )
+
+    def look(self) -> None:
+        """Look at all deadlines and timers now; they are looked at anyway, twice a second."""
+
+        async def look() -> None:
+            self._network.timers.look()
+            self._site.look()
+
+        self._network.run(look())
+
+    def begin_drain(self, grace: float = GRACE_S) -> None:
+        """Accept nobody any more and let the clients go, in the background."""
+        if self._draining is None:
+            drain = self._site.drain(grace)
+            self._draining = asyncio.run_coroutine_threadsafe(drain, self._network.loop)
+
+    def close(self, grace: float = GRACE_S) -> None:
+        """Accept nobody any more, let the clients finish for `grace` seconds, then cut them.
+
+        Safe to call twice, and from any thread but that of the listeners.
+        """
+        first = self._draining is None
+        if not self._network.is_alive():
+            return
+        self.begin_drain(grace)
+        if self._draining is not None:
+            cut = self._draining.result()
+            if first:
+                self._emit("listener_closed", cut=cut)
+
+    def __enter__(self) -> Self:
+        """Return it."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """Show where it listens."""
+        return f"<Listener {self.url}>"
+
+
+def not_yet(url: str) -> NotRunning:
+    """Return the error of a listener whose broker does not run."""
+    return NotRunning(f"{url} is not listened at", hint="start the broker first")

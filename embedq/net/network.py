@@ -1,0 +1,181 @@
+"""The network of a broker: one loop on one thread that serves all its listeners.
+
+Knows: the loop, what all connections share (names, puts, dispatchers, timers).
+Does not know: sockets and clients (site.py, connection.py), applications.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import threading
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, Final, TypeVar
+
+from embedq.broker.port import DeskPort, GroupPort
+from embedq.errors import EmbedqError
+from embedq.net.access import Access
+from embedq.net.dispatch import Dispatcher
+from embedq.net.failing import as_error
+from embedq.net.limits import NET_LIMITS
+from embedq.net.names import Names
+from embedq.net.port import ANYBODY, Authenticator, Credentials, Identity
+from embedq.net.puts import Puts
+from embedq.net.site import Site
+from embedq.net.timers import Timers
+
+_log = logging.getLogger("embedq.net")
+T = TypeVar("T")
+#: Seconds that what is under way may take once the last connection is closed.
+_SETTLE_S: Final = 10.0
+
+
+class _Nobody:
+    """Who holds what was claimed for somebody who is gone."""
+
+    limits = NET_LIMITS
+    identity: Identity | None = ANYBODY
+    peer = "nobody"
+    protocol = ""
+    is_clogged = True
+
+    def called_back(self, call: Callable[[], object]) -> None:
+        """Nobody is called."""
+
+    def ops_changed(self) -> None:
+        """Nothing depends on it."""
+
+
+class Network:
+    """The loop of the listeners of one desk. `run` is called from other threads."""
+
+    def __init__(self, desk: DeskPort) -> None:
+        self.desk = desk
+        self.monotonic = desk.monotonic
+        #: What sites of one protocol share, by its name.
+        self.shared: dict[str, object] = {}
+        self.sites: list[Site] = []
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._dispatchers: dict[GroupPort, Dispatcher] = {}
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="embedq-net", daemon=True)
+        self._thread.start()
+        self._ready.wait()
+
+    # -------------------------------------------------------------------- the thread
+
+    def _run(self) -> None:
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._ending = self.loop.create_future()
+        self.names = Names(self.desk, self.loop)
+        self.puts = Puts(self.desk, self.loop)
+        self.timers = Timers(self.loop, self.monotonic)
+        self.nobody = Access(self, _Nobody())
+        self._ready.set()
+        await self._ending
+
+    def is_alive(self) -> bool:
+        """Whether the loop's thread lives: then leases of its clients are renewed."""
+        return self._thread.is_alive()
+
+    def run(self, coroutine: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
+        """Run a coroutine on the loop and return what it returns. From any other thread."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(timeout)
+
+    def post(self, call: Callable[[], object]) -> None:
+        """Call something on the loop soon. From any thread."""
+        self.loop.call_soon_threadsafe(call)
+
+    async def _settled(self) -> None:
+        """Wait until what clients have left behind is stored and settled."""
+        while True:
+            busy = [*self._tasks, *self.puts.tasks]
+            if not busy:
+                return
+            await asyncio.wait(busy)
+            await asyncio.sleep(0)
+
+    async def _end(self) -> None:
+        try:
+            await asyncio.wait_for(self._settled(), _SETTLE_S)
+        except TimeoutError:
+            _log.warning("the listeners ended before all that clients had sent was settled")
+        for task in [*self._tasks, *self.puts.tasks]:
+            task.cancel()
+        if not self._ending.done():
+            self._ending.set_result(None)
+
+    def stop(self) -> None:
+        """End the loop; its sites are drained already. Safe to call twice."""
+        if self._thread.is_alive():
+            with suppress(RuntimeError):  # it has ended meanwhile
+                asyncio.run_coroutine_threadsafe(self._end(), self.loop)
+            self._thread.join()
+
+    # ------------------------------------------------------------------- on the loop
+
+    def start(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Run a coroutine as a task that is waited for at the end."""
+        task = self.loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            _log.error("a task of the listeners failed", exc_info=error)
+
+    def soon(self, call: Callable[[], object]) -> None:
+        """Call something in the next turn of the loop."""
+        self.loop.call_soon(call)
+
+    def dispatcher(self, group: GroupPort) -> Dispatcher:
+        """Return who serves the clients of a group."""
+        found = self._dispatchers.get(group)
+        if found is None:
+            found = self._dispatchers[group] = Dispatcher(self, group)
+        return found
+
+    def forget(self, dispatcher: Dispatcher) -> None:
+        """A group was removed."""
+        self._dispatchers.pop(dispatcher.group, None)
+        self.names.forget(dispatcher.group)
+
+    def call(self, function: Callable[[], T], then: Callable[[T | EmbedqError], object]) -> None:
+        """Call what blocks on another thread; `then` gets its result, or its error, here."""
+
+        def done(future: asyncio.Future[T]) -> None:
+            error = None if future.cancelled() else future.exception()
+            if future.cancelled() or error is not None:
+                then(as_error(error))
+            else:
+                then(future.result())
+
+        self.loop.run_in_executor(None, function).add_done_callback(done)
+
+    def identify(
+        self,
+        auth: Authenticator,
+        credentials: Credentials,
+        then: Callable[[Identity | None], object],
+    ) -> None:
+        """Ask who somebody is, on a thread of its own or as a coroutine here."""
+
+        async def ask() -> None:
+            try:
+                found = await self.loop.run_in_executor(None, auth.identify, credentials)
+                if inspect.isawaitable(found):
+                    found = await found
+            except Exception:  # noqa: BLE001  # what cannot be checked is not let in
+                _log.exception("an authentication provider failed; the client is refused")
+                found = None
+            then(found if isinstance(found, Identity) else None)
+
+        self.start(ask())

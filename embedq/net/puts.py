@@ -1,0 +1,82 @@
+"""Puts of all connections: whatever one turn of the loop brings goes into one commit.
+
+Knows: messages, queues, who waits for which receipt; that a full queue makes its puts wait.
+Does not know: connections, sessions, how a commit is made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from embedq.broker.port import DeskPort, QueuePort
+from embedq.errors import EmbedqError
+from embedq.message import Draft, Receipt
+from embedq.net.failing import as_error
+
+#: What came of a put.
+Stored = Callable[[Receipt | EmbedqError], object]
+_Put = tuple[Draft, Stored]
+
+
+class Puts:
+    """The puts of one loop. Belongs to its thread."""
+
+    def __init__(self, desk: DeskPort, loop: asyncio.AbstractEventLoop) -> None:
+        self._desk = desk
+        self._loop = loop
+        self._most = desk.limits.batch_messages
+        self._most_bytes = desk.limits.group_max_bytes
+        self._gathered: dict[QueuePort, list[_Put]] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def add(self, queue: QueuePort, draft: Draft, stored: Stored) -> None:
+        """Store a message; `stored` gets its receipt once it is durable, or why it is not."""
+        if not self._gathered:
+            self._loop.call_soon(self._send)
+        puts = self._gathered.get(queue)
+        if puts is None:
+            self._gathered[queue] = [(draft, stored)]
+        else:
+            puts.append((draft, stored))
+
+    @property
+    def tasks(self) -> Sequence[asyncio.Task[Any]]:
+        """What is under way."""
+        return list(self._tasks)
+
+    def _send(self) -> None:
+        gathered, self._gathered = self._gathered, {}
+        for queue, puts in gathered.items():
+            if queue.policy.max_length is not None:
+                # One by one: those for which there is no room wait, or are refused, alone.
+                for put in puts:
+                    self._start(queue, [put])
+                continue
+            part: list[_Put] = []
+            size = 0
+            for put in puts:
+                part.append(put)
+                size += len(put[0].body)
+                if len(part) >= self._most or size >= self._most_bytes:
+                    self._start(queue, part)
+                    part, size = [], 0
+            if part:
+                self._start(queue, part)
+
+    def _start(self, queue: QueuePort, puts: list[_Put]) -> None:
+        task = self._loop.create_task(self._store(queue, puts))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _store(self, queue: QueuePort, puts: list[_Put]) -> None:
+        try:
+            receipts = await self._desk.aput_drafts(queue, [draft for draft, _ in puts])
+        except Exception as error:  # noqa: BLE001 - told to everyone who waits
+            told = as_error(error)
+            for _, stored in puts:
+                stored(told)
+            return
+        for (_, stored), receipt in zip(puts, receipts, strict=True):
+            stored(receipt)
