@@ -28,11 +28,13 @@ class Peer:
         session: bytes | None = None,
         numbers: itertools.count[int] | None = None,
         rcvhwm: int = 1000,
+        prepare: Callable[[zmq.Socket[bytes]], object] = lambda _: None,
     ) -> None:
         self.context = zmq.Context()
         self.socket = self.context.socket(zmq.DEALER)
         self.socket.setsockopt(zmq.LINGER, 0)
         self.socket.setsockopt(zmq.RCVHWM, rcvhwm)
+        prepare(self.socket)
         self.socket.connect(endpoint)
         self.token = session or secrets.token_bytes(16)
         self.numbers = numbers or itertools.count(1)
