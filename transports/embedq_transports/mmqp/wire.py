@@ -73,6 +73,11 @@ class ServerWire:
         return self._closed
 
     @property
+    def pending(self) -> bool:
+        """Whether a request has begun that is not complete."""
+        return not self._closed and (self._step != self._start or self._at < len(self._buffer))
+
+    @property
     def waits_for_quiet(self) -> bool:
         """Whether quiet() would complete a request."""
         return self._if_quiet is not None
@@ -99,7 +104,7 @@ class ServerWire:
     def end(self) -> list[Event]:
         """Tell that no more bytes will come; what is left of a request is a Fault."""
         events = self.quiet()
-        if not self._closed and (self._step != self._start or self._at < len(self._buffer)):
+        if self.pending:
             text = "the connection ended within a request"
             events.append(Fault(FaultCode.TRUNCATED, text))
         self._close()

@@ -1,0 +1,272 @@
+"""One MMQP connection: its requests become operations, one after the other, then it is closed.
+
+Knows: the order of answers, who has to be known first, what closing means.
+Does not know: bytes of requests, sockets, how messages are stored.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from embedq.errors import (
+    EmbedqError,
+    LimitExceeded,
+    NotAllowed,
+    QueueFull,
+    QueueNotFound,
+    StoreFull,
+    UsageError,
+)
+from embedq.message import Draft, Receipt, draft
+from embedq.names import from_wire
+from embedq.net import ANYBODY, Connection, Credentials, Delivery, Identity, Session
+from embedq.net.timers import Timer
+from embedq.payload import TEXT
+from embedq_transports.mmqp.answers import PONG, encode_error, encode_records
+from embedq_transports.mmqp.faults import Fault
+from embedq_transports.mmqp.limits import MmqpLimits
+from embedq_transports.mmqp.polling import Polling, record_of
+from embedq_transports.mmqp.requests import MAIN_GROUP, GroupPoll, Ping, Poll, Send
+from embedq_transports.mmqp.strings import Code
+from embedq_transports.mmqp.wire import Event, ServerWire
+
+#: Seconds without a byte after which a request that may end here does.
+QUIET_S: Final = 0.075
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What holds for all connections of a listener. `queues`: made if they are missing."""
+
+    limits: MmqpLimits
+    create: bool
+    queues: frozenset[str]
+    quiet_s: float
+
+
+class MmqpSession(Session):
+    """Answers what has come, in order, and closes: success of a message is nothing but that.
+
+    Because an orderly end means success, anything else must look different: until all is done
+    the connection is one that the kernel resets if this process dies.
+    """
+
+    def __init__(self, connection: Connection, terms: Terms) -> None:
+        self._connection = connection
+        self._terms = terms
+        self._wire = ServerWire(terms.limits)
+        self._waiting: deque[Event] = deque()
+        self._asking = False  # a login or a poll is under way, and what follows waits for it
+        self._puts = 0
+        self._who: tuple[str, str] | None = None
+        self._quiet: Timer | None = None
+        self._over = False
+        if not connection.site.asks:
+            connection.admit(ANYBODY)
+        connection.reset_if_killed(on=True)
+
+    # ------------------------------------------------------------------ called by the network
+
+    def received(self, data: bytes) -> None:
+        """Read requests; those that may be complete are, unless more comes soon."""
+        if self._quiet is not None:
+            self._quiet.cancel()
+            self._quiet = None
+        self._came(self._wire.feed(data))
+        if self._wire.waits_for_quiet and not self._over:
+            self._quiet = self._connection.later(self._terms.quiet_s, self._is_quiet)
+
+    def ended(self) -> bool:
+        """No more comes: what is complete is still answered."""
+        self._came(self._wire.end())
+        return not self._over
+
+    def draining(self) -> None:
+        """Say so to those who would take an end for success."""
+        if not self._over and (self._wire.pending or self._waiting or self._asking):
+            self._waiting.clear()
+            self._refuse(Code.SHUTTING_DOWN, "")
+
+    def _is_quiet(self) -> None:
+        self._quiet = None
+        self._came(self._wire.quiet())
+
+    def _came(self, events: list[Event]) -> None:
+        self._waiting += events
+        self.frames += len(events)
+        self.pending = self._wire.pending
+        self._go()
+
+    # ------------------------------------------------------------------------------ in order
+
+    def _go(self) -> None:
+        """Begin what can begin; close once there is nothing more."""
+        while self._waiting and not self._asking and not self._over:
+            event = self._waiting[0]
+            if isinstance(event, Ping | Fault):
+                if self._puts:
+                    break
+                self._last(event)
+            elif self._must_ask(event):
+                self._ask(event)
+            elif isinstance(event, Send):
+                self._waiting.popleft()
+                self._put(event)
+            elif self._puts:
+                break
+            else:
+                self._waiting.popleft()
+                self._poll(event)
+        if self._waiting and not self._over:
+            self._connection.hold()
+            return
+        self._connection.unhold()
+        idle = not (self._asking or self._puts or self._over)
+        if idle and self.frames and not (self._wire.pending and not self._wire.closed):
+            self._finish("end")
+
+    def _last(self, event: Ping | Fault) -> None:
+        """Answer what nothing can follow."""
+        if isinstance(event, Ping):
+            self._connection.write(PONG)
+            self._finish("end")
+        else:
+            self._connection.write(event.answer)
+            self._connection.site.faulty(self._connection, event.code.value, event.text)
+            self._finish("protocol")
+
+    def _finish(self, cause: str) -> None:
+        self._over = True
+        self._waiting.clear()
+        self._connection.unhold()
+        self._connection.reset_if_killed(on=False)
+        # Closing before the client has sent its last byte would reset the connection.
+        self._connection.finish(cause, linger=True)
+
+    def _refuse(self, code: Code, detail: str) -> None:
+        """Send an error line, behind which nothing can stand."""
+        self._connection.write(encode_error(code, detail))
+        self._finish("refused")
+
+    # ---------------------------------------------------------------------------------- login
+
+    def _must_ask(self, request: Send | Poll | GroupPoll) -> bool:
+        who = (request.user, request.password)
+        return self._connection.site.asks and who != self._who
+
+    def _ask(self, request: Send | Poll | GroupPoll) -> None:
+        """Every request says who it is of; the queue is looked for afterwards."""
+        self._asking = True
+        credentials = Credentials(request.user, request.password.encode())
+
+        def known(identity: Identity | None) -> None:
+            self._asking = False
+            if self._over:
+                return
+            if identity is None:
+                self._refuse(Code.AUTH_FAILED, "")
+            else:
+                self._who = (request.user, request.password)
+                self._go()
+
+        self._connection.login(credentials, known)
+
+    # ------------------------------------------------------------------------------- requests
+
+    def _put(self, request: Send) -> None:
+        self._puts += 1
+
+        def stored(result: Receipt | EmbedqError) -> None:
+            self._puts -= 1
+            if not self._over:
+                if isinstance(result, EmbedqError):
+                    self._failed(result, request.queue)
+                else:
+                    self._go()
+
+        try:
+            message = draft_of(request)
+        except EmbedqError as error:
+            refusal = error
+            self._connection.site.soon(lambda: stored(refusal))
+            return
+        queue = from_wire(request.queue.encode())
+        create = self._terms.create or queue in self._terms.queues
+        self._connection.broker.put(queue, message, stored, create=create)
+
+    def _poll(self, request: Poll | GroupPoll) -> None:
+        self._asking = True
+        group, most = None, 1
+        if isinstance(request, Poll):
+            most = request.count
+        elif not request.any_group:
+            group = request.group
+
+        def found(result: Sequence[Delivery] | EmbedqError) -> None:
+            self._asking = False
+            for _ in range(polling.not_utf8):
+                self._connection.site.count("passed_over", "not_utf8")
+            if isinstance(result, EmbedqError):
+                self._failed(result, request.queue)
+            else:
+                self._answer(result)
+
+        polling = Polling(
+            self._connection.broker,
+            from_wire(request.queue.encode()),
+            most,
+            self._terms.limits.answer_bytes,
+            found,
+            group=group,
+        )
+        polling.start()
+
+    def _answer(self, found: Sequence[Delivery]) -> None:
+        if self._over:  # it is shutting down, and has said so
+            for delivery in found:
+                delivery.release()
+            return
+
+        def left(gone: bool) -> None:  # noqa: FBT001 - what Connection.write says
+            for delivery in found:
+                delivery.left(gone)
+
+        self._connection.write(encode_records(map(record_of, found)), left)
+        self._go()
+
+    def _failed(self, error: EmbedqError, queue: str) -> None:
+        if self._over:
+            return
+        code = code_of(error)
+        if code is Code.QUEUE_NOT_FOUND:
+            self._refuse(code, queue)
+        else:
+            # Who may not use a queue does not learn whether there is one.
+            self._refuse(code, "" if code is Code.AUTH_FAILED else error.message)
+
+
+def draft_of(request: Send) -> Draft:
+    """Return the message of a request: text, its group as ordering key unless it is "main".
+
+    Raises InvalidName for a group that is no key.
+    """
+    group = request.ordering_group
+    if group == MAIN_GROUP:
+        return Draft(request.body, TEXT)
+    return draft(request.body, TEXT, ordering_key=group)
+
+
+def code_of(error: EmbedqError) -> Code:
+    """Return the word of an error line for what an operation raised."""
+    if isinstance(error, QueueNotFound):
+        return Code.QUEUE_NOT_FOUND
+    if isinstance(error, NotAllowed):
+        return Code.AUTH_FAILED
+    if isinstance(error, QueueFull | StoreFull):
+        return Code.QUEUE_FULL
+    if isinstance(error, LimitExceeded):
+        return Code.TOO_LARGE
+    return Code.BAD_REQUEST if isinstance(error, UsageError) else Code.SHUTTING_DOWN
