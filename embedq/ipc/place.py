@@ -13,7 +13,7 @@ import re
 import stat
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -58,14 +58,22 @@ def folder_of(path: str | os.PathLike[str], env: Mapping[str, str] | None = None
     if _fits(beside):
         return beside
     digest = hashlib.blake2b(os.fsencode(real), digest_size=10).hexdigest()
-    runtime = env.get("XDG_RUNTIME_DIR")
-    for parent in (runtime, tempfile.gettempdir(), "/tmp"):  # noqa: S108  # 0700, owner checked
-        if parent and _fits(found := Path(parent) / f"embedq-{os.getuid()}" / digest):
+    for parent in _short_folders(env):
+        if _fits(found := Path(parent) / f"embedq-{os.getuid()}" / digest):
             return found
     raise StoreFailed(
         f"database {real}: no folder for its socket has a path of {LONGEST} bytes or less",
         hint="set XDG_RUNTIME_DIR or TMPDIR to a folder with a short path",
     )
+
+
+def _short_folders(env: Mapping[str, str]) -> Iterator[str]:
+    runtime = env.get("XDG_RUNTIME_DIR")
+    if runtime:
+        yield runtime
+    with suppress(FileNotFoundError):  # in a container, of which nothing can be written
+        yield tempfile.gettempdir()
+    yield "/tmp"  # noqa: S108  # 0700, owner checked
 
 
 def _fits(folder: Path) -> bool:
@@ -99,7 +107,7 @@ def _make_private(folder: Path) -> None:
     except OSError as error:
         raise StoreFailed(
             f"the folder {folder} for sockets cannot be made: {error.strerror}",
-            hint="see who may write to the folder above it",
+            hint="see who may write to the folder above it, or set XDG_RUNTIME_DIR to another one",
         ) from error
 
 

@@ -55,6 +55,18 @@ def test_no_short_folder_at_all_is_an_error_that_says_what_to_do(
         place.folder_of("/data/shop.db", {})
 
 
+def test_where_nothing_can_be_written_a_folder_that_is_named_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def read_only() -> str:
+        raise FileNotFoundError("No usable temporary directory found")
+
+    monkeypatch.setattr(place.tempfile, "gettempdir", read_only)
+    named = {"XDG_RUNTIME_DIR": "/run/user/4711"}
+    assert place.folder_of("/" + "a" * 150, named).is_relative_to("/run/user/4711")
+    assert place.folder_of("/" + "a" * 150, {}).is_relative_to("/tmp")
+
+
 def test_only_its_owner_may_enter_the_folder(tmp_path: Path) -> None:
     folder = tmp_path / "q.db.ipc"
     before = os.umask(0o077)
