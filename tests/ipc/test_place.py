@@ -61,7 +61,7 @@ def test_where_nothing_can_be_written_a_folder_that_is_named_counts(
     def read_only() -> str:
         raise FileNotFoundError("No usable temporary directory found")
 
-    monkeypatch.setattr(place.tempfile, "gettempdir", read_only)
+    monkeypatch.setattr(tempfile, "gettempdir", read_only)
     named = {"XDG_RUNTIME_DIR": "/run/user/4711"}
     assert place.folder_of("/" + "a" * 150, named).is_relative_to("/run/user/4711")
     assert place.folder_of("/" + "a" * 150, {}).is_relative_to("/tmp")
