@@ -15,7 +15,7 @@ from typing import Final, Literal, cast
 
 from embedq.broker.redaction import Patterns, Redact
 from embedq.clock import parse_duration
-from embedq.errors import InvalidOption, shown
+from embedq.errors import InsecureListener, InvalidOption, shown
 from embedq.ipc.address import is_address, is_endpoint
 from embedq.limits import Limits
 from embedq.policy import Duration
@@ -165,7 +165,8 @@ def resolve(
     """Return the settings: argument, then EMBEDQ_*, then [tool.embedq], then the default.
 
     `folder`: where the search for pyproject.toml begins, going up (default: the current one).
-    A path from pyproject.toml is relative to that file. Raises InvalidOption, naming the source.
+    A path from pyproject.toml is relative to that file. Raises InvalidOption, naming the source;
+    InsecureListener for an endpoint without keys.
     """
     environment = os.environ if environment is None else environment
     values: dict[str, object] = {}
@@ -229,11 +230,10 @@ def _check_together(values: Mapping[str, object]) -> None:
             "a broker in memory serves nobody", hint="name a file", argument="endpoint"
         )
     elif endpoint is not None and keys is None:
-        raise InvalidOption(
+        raise InsecureListener(
             f"endpoint={str(endpoint)!r}: whoever can reach it could read and write everything",
             hint='make keys with `embedq keys new host`, and say keys="keys" or EMBEDQ_KEYS; '
             "other processes of this machine and user need no endpoint",
-            argument="endpoint",
         )
 
 

@@ -37,6 +37,13 @@ class NoHost(StorageError):
     hint = 'start the application that hosts it, or open the broker with role="auto"'
 
 
+class WrongVersion(StorageError):
+    """This process and the host run releases that are too far apart."""
+
+    code = "wrong_version"
+    hint = "run neighbouring releases of embedq: one of the two processes has to be upgraded"
+
+
 class KeyRefused(StorageError):
     """The host on the other machine does not allow the key of this process."""
 

@@ -21,7 +21,8 @@ from embedq.errors import EmbedqError
 from embedq.storage.rows import Row, Stored
 
 #: What this code speaks, best first: the current version and the one before it.
-VERSIONS: Final = (1,)
+#: 2: a delivery that is given back can go to the tail of its queue. 1: the first one.
+VERSIONS: Final = (2, 1)
 
 #: Bytes beyond the bodies that a message of the wire may have.
 OVERHEAD: Final = 4 << 20

@@ -265,10 +265,9 @@ class Link:
         return False
 
     def _refuse(self, answer: frames.Refused) -> None:
-        hint = f"this process speaks {VERSIONS}, the host {answer.versions}"
-        self._refused = raised(
-            frames.Failed(0, answer.code, answer.message, hint if answer.versions else None)
-        )
+        spoken = f"this process speaks {list(VERSIONS)}, the host {answer.versions}: "
+        hint = spoken + "run neighbouring releases of embedq" if answer.versions else None
+        self._refused = raised(frames.Failed(0, answer.code, answer.message, hint))
         self._ending = True
 
     def _begin(self, welcome: frames.Welcome) -> None:

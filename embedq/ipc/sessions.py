@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -90,7 +90,10 @@ class Sessions:
             self.closed(loser)
         version = next((v for v in frames.VERSIONS if v in hello.versions), None)
         if version is None:
-            text = f"the host speaks versions {frames.VERSIONS} of the wire"
+            text = (
+                f"the host speaks the versions {_listed(frames.VERSIONS)} of the wire, and "
+                f"{hello.name} speaks {_listed(hello.versions)}"
+            )
             self.refuse(address, "wrong_version", text)
         elif len(hello.session) != _TOKEN_BYTES:
             self.refuse(address, "protocol_error", f"a session has {_TOKEN_BYTES} bytes")
@@ -329,6 +332,10 @@ class Sessions:
             some = some or bool(session.leases)
         if some:
             self.look()
+
+
+def _listed(versions: Sequence[int]) -> str:
+    return " and ".join(map(str, versions[:8])) or "none"
 
 
 def _places_of(marks: str | None) -> int:
