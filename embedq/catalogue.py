@@ -279,7 +279,7 @@ CATALOGUE: Final[Mapping[str, EventSpec]] = {
         *(INFO, "path"), "{path}: puts are accepted again", "the disk has room again"
     ),
     "store_failed": _spec(
-        *(ERROR, "path detail"),
+        *(ERROR, "path code detail"),
         "{path}: the store has stopped: {detail}",
         "nothing is stored any more; open the file again",
     ),

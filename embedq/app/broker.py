@@ -43,13 +43,14 @@ class Broker(Listenable):
     and `stop`: inside `with broker:`, `async with broker:`, `broker.run()` or the ASGI lifespan.
 
     Settings come from the argument, else EMBEDQ_PATH, EMBEDQ_DURABILITY, EMBEDQ_ROLE,
-    EMBEDQ_GRACE, EMBEDQ_REDACT, EMBEDQ_ENDPOINT, EMBEDQ_KEYS, else [tool.embedq] in the nearest
-    pyproject.toml. `path` ":memory:" keeps nothing; "tcp://host:port" is a host on another
-    machine. `grace`: how long handlers may take to finish when the broker stops. `redact`:
+    EMBEDQ_GRACE, EMBEDQ_REDACT, EMBEDQ_SIDECAR, EMBEDQ_ENDPOINT, EMBEDQ_KEYS, else [tool.embedq]
+    in the nearest pyproject.toml. `path` ":memory:" keeps nothing; "tcp://host:port" is a host on
+    another machine. `grace`: how long handlers may take to finish when the broker stops. `redact`:
     regular expressions, or a function from str to str, that hide secrets in texts of errors before
-    they are stored and told, and in what dead letters show. `endpoint`: "tcp://address:port",
-    where the host serves other machines, too. `keys`: the folder of the keys for that, or a
-    client's secret key in it (docs/security.md).
+    they are stored and told, and in what dead letters show. `sidecar`: the host is a process of
+    its own, started where there is none: what this one does slows nobody down. `endpoint`:
+    "tcp://address:port", where the host serves other machines, too. `keys`: the folder of the keys
+    for that, or a client's secret key in it (docs/security.md).
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Broker(Listenable):
         role: setting.Role | None = None,
         grace: Duration | None = None,
         redact: Redact | Sequence[str] | None = None,
+        sidecar: bool | None = None,
         endpoint: str | None = None,
         keys: str | os.PathLike[str] | None = None,
         clock: Clock | None = None,
@@ -71,7 +73,7 @@ class Broker(Listenable):
             "role": role,
             "grace": grace,
         }
-        given |= {"redact": redact, "endpoint": endpoint, "keys": keys}
+        given |= {"redact": redact, "sidecar": sidecar, "endpoint": endpoint, "keys": keys}
         super().__init__(given, clock, limits)
         #: What is registered here: the consumers, and what runs beside them.
         self.consumers = Consumers(lambda: self.settings.redact)

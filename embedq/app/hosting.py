@@ -12,10 +12,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from embedq.app.settings import Settings
-from embedq.app.succession import Succession
+from embedq.app.succession import Host, Succession
 from embedq.broker.host import MEMORY, open_engine
 from embedq.clock import Clock, SystemClock
 from embedq.errors import EmbedqError, InvalidOption, StoreClosed, StoreInUse
@@ -88,8 +88,16 @@ def open_backing(settings: Settings, clock: Clock | None, limits: Limits) -> Bac
     if is_address(settings.path):
         return _abroad(settings, clock, limits)
     _make_folder(Path(settings.path))
+    if settings.sidecar:
+        from embedq.app.beside import open_beside  # noqa: PLC0415  # only who wants one needs it
+
+        return open_beside(settings, clock, limits)
     if settings.role == "client":
         return Connected.to(settings.path, limits, PATIENCE_S, clock=clock)
+    return _host_or_link(settings, clock, limits)
+
+
+def _host_or_link(settings: Settings, clock: Clock | None, limits: Limits) -> Backing:
     pause = threading.Event()
     for attempt in range(round(PATIENCE_S / _PAUSE_S)):
         try:
@@ -263,10 +271,12 @@ class Connected:
         *,
         clock: Clock | None = None,
         keys: ClientKeys | None = None,
-        open_host: Callable[[], Hosted] | None = None,
-    ) -> Connected:
+        open_host: Callable[[], Host] | None = None,
+        host: Host | None = None,
+    ) -> Self:
         """Connect. `open_host`: how this process takes over once the host is gone; None: never.
 
+        `host`: what it has opened for that already, to be closed in the end.
         Raises NoHost, and why the host refused.
         """
         from embedq.ipc.remote import RemoteDesk  # noqa: PLC0415  # it loads asyncio
@@ -279,7 +289,7 @@ class Connected:
         def cannot(error: Exception) -> None:
             desk.events.emit("not_hosted", path=path, detail=str(error))
 
-        succession = Succession(open_host, SystemClock().monotonic, cannot)
+        succession = Succession(open_host, SystemClock().monotonic, cannot, host)
         desk = RemoteDesk(path, clock=clock, limits=limits, on_missing=succession.missing)
         try:
             desk.open(timeout)

@@ -37,8 +37,9 @@ class Settings:
 
     `path`: the database file. `durability`: "full" survives power loss, "normal" a killed
     process. `role`: "auto", "host" or "client". `grace`: seconds a drain gives to handlers.
-    `redact`: hides secrets in texts of errors; None hides nothing. `endpoint`: where the host
-    serves other machines, None: nowhere. `keys`: the folder, or the file, of the keys for that.
+    `redact`: hides secrets in texts of errors; None hides nothing. `sidecar`: whether the host is
+    a process of its own. `endpoint`: where the host serves other machines, None: nowhere. `keys`:
+    the folder, or the file, of the keys for that.
     """
 
     path: str
@@ -46,6 +47,7 @@ class Settings:
     role: Role
     grace: float
     redact: Redact | None
+    sidecar: bool
     endpoint: str | None
     keys: str | None
     sources: Mapping[str, str]
@@ -111,6 +113,13 @@ def _redact(value: object, what: str) -> Redact | None:
     return Patterns(texts, what) if texts else None
 
 
+def _sidecar(value: object, what: str) -> bool:
+    known = _WORDS.get(value.lower()) if isinstance(value, str) else value
+    if not isinstance(known, bool):
+        raise _refused(what, value, "true or false")
+    return known
+
+
 def _one_of(value: object, what: str, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
         raise _refused(what, value, " or ".join(f'"{each}"' for each in allowed))
@@ -121,12 +130,20 @@ def _refused(what: str, value: object, wanted: str, hint: str | None = None) -> 
     return InvalidOption(f"{what}={shown(value)} is not {wanted}", hint=hint, argument=what)
 
 
+#: What an environment can say.
+_WORDS: Final = {"1": True, "true": True, "yes": True, "on": True} | {
+    "0": False,
+    "false": False,
+    "no": False,
+    "off": False,
+}
 _CHECKS: Final[Mapping[str, Callable[[object, str], object]]] = {
     "path": _path,
     "durability": _durability,
     "role": _role,
     "grace": _grace,
     "redact": _redact,
+    "sidecar": _sidecar,
     "endpoint": _endpoint,
     "keys": _keys,
 }
@@ -135,6 +152,7 @@ _DEFAULTS: Final[Mapping[str, object]] = {
     "role": "auto",
     "grace": DEFAULT_GRACE_S,
     "redact": None,
+    "sidecar": False,
     "endpoint": None,
     "keys": None,
 }
@@ -193,12 +211,15 @@ def resolve(
                 argument=name,
             )
     _check_together(values)
+    if values["sidecar"]:
+        _check_sidecar(values, sources)
     return Settings(
         path=cast("str", values["path"]),
         durability=cast("Durability", values["durability"]),
         role=cast("Role", values["role"]),
         grace=cast("float", values["grace"]),
         redact=cast("Redact | None", values["redact"]),
+        sidecar=cast("bool", values["sidecar"]),
         endpoint=cast("str | None", values["endpoint"]),
         keys=cast("str | None", values["keys"]),
         sources=sources,
@@ -234,6 +255,30 @@ def _check_together(values: Mapping[str, object]) -> None:
             f"endpoint={str(endpoint)!r}: whoever can reach it could read and write everything",
             hint='make keys with `embedq keys new host`, and say keys="keys" or EMBEDQ_KEYS; '
             "other processes of this machine and user need no endpoint",
+        )
+
+
+def _check_sidecar(values: Mapping[str, object], sources: Mapping[str, str]) -> None:
+    """Make sure that a process of its own can be the host. Raises InvalidOption."""
+    said = f"sidecar=True ({sources['sidecar']})"
+    if values["role"] != "auto":
+        raise InvalidOption(
+            f"{said} and role={values['role']!r} ({sources['role']}) contradict each other: the "
+            "sidecar is the host, and this process starts it where there is none",
+            hint="leave one of them out",
+            argument="sidecar",
+        )
+    if _is_elsewhere(str(values["path"])):
+        raise InvalidOption(
+            f"{said}: {values['path']} is no file that a process of this machine could host",
+            hint="name a file, or leave sidecar out",
+            argument="sidecar",
+        )
+    if not isinstance(values["redact"], Patterns | None):
+        raise InvalidOption(
+            f"{said}: redact ({sources['redact']}) is a function, which no other process can call",
+            hint="write it as a list of regular expressions",
+            argument="redact",
         )
 
 

@@ -31,13 +31,17 @@ class Host(Protocol):
 
 
 class Succession:
-    """Becomes the host when there is none. `open_host` raises StoreInUse if there is one."""
+    """Becomes the host when there is none. `open_host` raises StoreInUse if there is one.
+
+    `host`: one that this process has opened before.
+    """
 
     def __init__(
         self,
         open_host: Callable[[], Host],
         monotonic: Callable[[], float],
         tell: Callable[[Exception], object],
+        host: Host | None = None,
     ) -> None:
         self._open_host = open_host
         self._monotonic = monotonic
@@ -46,7 +50,7 @@ class Succession:
         self._thread: threading.Thread | None = None
         self._not_before = 0.0
         self._closed = False
-        self.host: Host | None = None
+        self.host = host
 
     def missing(self) -> None:
         """There is no host now: see whether it can be this process. Returns at once."""

@@ -151,7 +151,7 @@ class Upkeep:
         if code == "store_full":
             engine.events.emit("store_full", path=path, detail=str(trouble))
         elif stopped is not None:
-            engine.events.emit("store_failed", path=path, detail=str(stopped))
+            engine.events.emit("store_failed", path=path, code=code, detail=str(stopped))
         elif self._told == "store_full":
             engine.events.emit("store_recovered", path=path)
         self._told = code

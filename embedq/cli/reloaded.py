@@ -70,7 +70,7 @@ def main() -> None:
 def _serve(line: Line, application: str, db: list[str]) -> None:
     try:
         broker = load(application)
-        broker.override(role="client", **({"path": db[0]} if db else {}))
+        broker.override(role="client", sidecar=False, **({"path": db[0]} if db else {}))
         settings = broker.settings
     except EmbedqError as error:
         trace = error.traceback if isinstance(error, NoApplication) else ""

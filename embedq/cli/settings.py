@@ -58,7 +58,7 @@ def _settings(asked: Asked) -> list[tuple[str, object, str]]:
     rows: list[tuple[str, object, str]] = [("path", path, source)]
     rows += [
         (name, getattr(found, name), found.sources[name])
-        for name in ("durability", "role", "grace", "endpoint", "keys")
+        for name in ("durability", "role", "grace", "sidecar", "endpoint", "keys")
     ]
     hides = list(found.redact.texts) if isinstance(found.redact, Patterns) else None
     rows.append(("redact", hides, found.sources["redact"]))
@@ -74,6 +74,7 @@ _KNOWN = {
     "EMBEDQ_ROLE",
     "EMBEDQ_GRACE",
     "EMBEDQ_REDACT",
+    "EMBEDQ_SIDECAR",
     "EMBEDQ_ENDPOINT",
     "EMBEDQ_KEYS",
     "EMBEDQ_DEBUG",

@@ -24,7 +24,7 @@ from embedq.ipc.frames import ProtocolError
 from embedq.ipc.liveness import is_at
 from embedq.ipc.serving import Serving
 from embedq.ipc.session import UNSENT_MOST, Session
-from embedq.ipc.sessions import RECONNECT_GRACE_S, Sessions
+from embedq.ipc.sessions import RECONNECT_GRACE_S, OnEmpty, Sessions
 from embedq.storage.fork import on_fork
 
 if TYPE_CHECKING:
@@ -55,7 +55,8 @@ class Server:
     """Serves the desk of a host to the other processes of this machine and user.
 
     `path`: the database, beside which the socket is. `verbs`: the calls that clients may make.
-    `listening`: where clients on other machines are served, too; None: nowhere.
+    `listening`: where clients on other machines are served, too; None: nowhere. `on_empty`, called
+    on the loop: the last session has ended; True: its client left in order, and waits for that.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Server:
         verbs: Mapping[str, Verb] | None = None,
         grace_s: float = RECONNECT_GRACE_S,
         listening: Listening | None = None,
+        on_empty: OnEmpty = lambda _: None,
     ) -> None:
         self._desk = desk
         self._folder = place.folder_of(path)
@@ -74,6 +76,7 @@ class Server:
         self._socket_path = place.socket_path(self._folder, desk.store.epoch)
         self.endpoint = place.endpoint_of(self._socket_path)
         self._listen_abroad = listening
+        self._on_empty = on_empty
         self._abroad: Abroad | None = None
         self._doors: dict[bytes, Door] = {}
         self._thread: threading.Thread | None = None
@@ -182,6 +185,7 @@ class Server:
             *(self._desk, self._send_one, self._flush_later),
             folder=self._folder,
             grace_s=self._grace_s,
+            on_empty=self._on_empty,
         )
         self._serving = Serving(
             self._desk,

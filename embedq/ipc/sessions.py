@@ -41,6 +41,8 @@ _LOOK_S: Final = 0.25
 _TOKEN_BYTES: Final = 16
 
 Send = Callable[[bytes, frames.Answer], object]
+#: Told that the last session has ended, and whether its client left in order.
+OnEmpty = Callable[[bool], object]
 
 
 class Sessions:
@@ -54,6 +56,7 @@ class Sessions:
         *,
         folder: Path,
         grace_s: float = RECONNECT_GRACE_S,
+        on_empty: OnEmpty = lambda _: None,
     ) -> None:
         self._desk = desk
         self._send = send
@@ -71,6 +74,8 @@ class Sessions:
         self._watched: dict[Session, int] = {}
         self._timers: dict[Session, asyncio.TimerHandle] = {}
         self._looking = False
+        self._on_empty = on_empty
+        self._leaving = 0
         self.refused = 0
 
     def close(self) -> None:
@@ -274,6 +279,7 @@ class Sessions:
         if not session.ended:
             self._forget(session)
             self.ends.do(self.ends.drop(session, text))
+            self._look_round()
 
     def reported(self, death: WorkerDeath) -> None:
         """Somebody who watched over the process of a session says how it ended."""
@@ -287,12 +293,14 @@ class Sessions:
         if not session.ended:
             self._forget(session)
             self.ends.do(self.ends.bury(session))
+            self._look_round()
 
     def _missed(self, session: Session) -> None:
         """A client has been away for too long."""
         if not session.ended:
             self._forget(session)
             self.ends.do(self.ends.give_up(session, self._grace_s))
+            self._look_round()
 
     def _forget(self, session: Session) -> None:
         if session.address is not None:
@@ -309,9 +317,18 @@ class Sessions:
         """A client leaves in order: everything goes back."""
         address = session.address
         self._forget(session)
-        await self.ends.give_back(session, list(session.leases))
-        await self._desk.arun(moves.Change([CloseSession(session.id)]))
+        self._leaving += 1
+        try:
+            await self.ends.give_back(session, list(session.leases))
+            await self._desk.arun(moves.Change([CloseSession(session.id)]))
+        finally:
+            self._leaving -= 1
+            self._look_round(in_order=True)
         session.address = address  # for the last answer
+
+    def _look_round(self, *, in_order: bool = False) -> None:
+        if not (self.by_token or self.opening or self._leaving):
+            self._on_empty(in_order)
 
     # ------------------------------------------------------------------------------ lost
 

@@ -47,6 +47,18 @@ def test_without_any_source_there_are_defaults_but_no_path(tmp_path: Path) -> No
     assert "EMBEDQ_PATH" in str(caught.value)
 
 
+def test_a_sidecar_is_asked_for_everywhere(folder: Path, tmp_path: Path) -> None:
+    assert resolve({}, {}, folder).sidecar is False
+    (tmp_path / "pyproject.toml").write_text(PROJECT + "sidecar = true\n")
+    assert resolve({}, {}, folder).sidecar is True
+    for word, means in {"1": True, "TRUE": True, "on": True, "0": False, "no": False}.items():
+        assert resolve({}, {"EMBEDQ_SIDECAR": word}, folder).sidecar is means
+    with pytest.raises(InvalidOption, match="EMBEDQ_SIDECAR='maybe' is not true or false"):
+        resolve({}, {"EMBEDQ_SIDECAR": "maybe"}, folder)
+    with pytest.raises(InvalidOption, match=r"sidecar=True \(EMBEDQ_SIDECAR\) and role='client'"):
+        resolve({"role": "client"}, {"EMBEDQ_SIDECAR": "1"}, folder)
+
+
 def test_patterns_come_from_everywhere(folder: Path, tmp_path: Path) -> None:
     assert resolve({}, {}, folder).redact is None
     (tmp_path / "pyproject.toml").write_text(PROJECT + "redact = ['a+', 'b']\n")

@@ -87,6 +87,7 @@ WRONG: dict[str, tuple[Call, dict[str, list[Any]]]] = {
         {
             "path": [3, b"x.db", "", "a\0b", [1], "tcp://host", "tcp:/host:1", "tcp://*:1"],
             "durability": ["off", 3, [1], True],
+            "sidecar": ["perhaps", 1, [True]],
             "role": ["boss", 3, [1]],
             "grace": ["soon", -1, math.nan, True, [1], b"1"],
             "redact": ["(", 3, [3], ["("]],
