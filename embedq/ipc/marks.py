@@ -116,18 +116,27 @@ class Marks:
         """Note that the handler of this lease has ended, and how."""
         self.start(mark, counter | _BITS[progress])
 
+    def is_of(self, mark: int, counter: int) -> bool:
+        """Whether the place is still that of this lease: it may have gone to another one."""
+        if not 0 <= mark < self.places:
+            return False
+        return self._ordered(self._words[mark + 1]) & ~(DONE_BIT | FAILED_BIT) == counter
+
     def clear(self, mark: int) -> None:
         """Note that nothing was started in this place."""
         self.start(mark, 0)
 
     def renew(self, epoch: int, started: Iterable[tuple[int, int]] = ()) -> None:
-        """Forget everything and note (mark, word) of what runs, as a new host has named it."""
+        """Note (mark, word) of what runs, as a new host has named it, and forget everything else.
+
+        A death in between leaves in each of these places what was noted before, or what is now.
+        """
+        noted = {mark + 1: self._ordered(word) for mark, word in started}
         self._words[0] = 0
         for place in range(1, self.places + 1):
-            if self._words[place]:
-                self._words[place] = 0
-        for mark, counter in started:
-            self.start(mark, counter)
+            word = noted.get(place, 0)
+            if self._words[place] != word:
+                self._words[place] = word
         self._words[0] = self._ordered(epoch)
 
     def close(self, *, remove: bool = True) -> None:

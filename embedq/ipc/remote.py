@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import socket
+from _thread import allocate_lock
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, cast
 
@@ -80,6 +81,8 @@ class RemoteDesk(Traffic):
         self._epoch = 0
         self._ahead_ms = 0
         self._marks: Marks | None = None
+        #: Held while leases get new names, and while what became of one is noted under its name.
+        self._naming = allocate_lock()
         super().__init__(
             Link(
                 find or self._find,
@@ -128,9 +131,10 @@ class RemoteDesk(Traffic):
         )
 
     def _welcomed(self, welcome: frames.Welcome) -> None:
-        self.holdings.reissued(welcome.tokens)
-        if self._marks is not None:
-            self._marks.renew(welcome.epoch, self.holdings.marked())
+        with self._naming:
+            self.holdings.reissued(welcome.tokens)
+            if self._marks is not None:
+                self._marks.renew(welcome.epoch, self.holdings.marked())
         self.session = welcome.session
         if self._epoch not in {0, welcome.epoch}:
             self._bound_again()
@@ -177,8 +181,9 @@ class RemoteDesk(Traffic):
         marks = self._marks
         for lease in leases:
             if isinstance(lease, RemoteLease) and marks is not None:
-                lease.progress = Progress.STARTED
-                marks.start(lease.mark, lease.counter)
+                with self._naming:
+                    lease.progress = Progress.STARTED
+                    marks.start(lease.mark, lease.counter)
 
     def ended(self, pairs: Pairs) -> None:
         """Note how handlers have ended, before that is sent: a kill in between loses nothing."""
@@ -186,13 +191,17 @@ class RemoteDesk(Traffic):
         for lease, ending in pairs:
             if not isinstance(lease, RemoteLease) or marks is None:
                 continue
-            if isinstance(ending, Released):
-                lease.progress = None
-                marks.clear(lease.mark)
-                continue
-            progress = Progress.DONE if ending is DONE else Progress.FAILED
-            lease.progress = progress
-            marks.end(lease.mark, lease.counter, progress)
+            with self._naming:
+                mine = marks.is_of(lease.mark, lease.counter)
+                if isinstance(ending, Released):
+                    lease.progress = None
+                    if mine:
+                        marks.clear(lease.mark)
+                    continue
+                progress = Progress.DONE if ending is DONE else Progress.FAILED
+                lease.progress = progress
+                if mine:
+                    marks.end(lease.mark, lease.counter, progress)
 
     def now_ms(self) -> int:
         """Return the host's wall clock in milliseconds."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from embedq.broker.awaiting import LoopWaiter
@@ -70,7 +70,9 @@ class Session:
         self.known_started: set[int] = set()
         #: What the leases of an earlier host were given out as: (epoch, counter), by counter.
         self.inherited: dict[int, tuple[int, int]] = {}
+        #: New counters of what was given anew, by the old ones, and the other way round.
         self._renamed: dict[int, int] = {}
+        self._formerly: dict[int, int] = {}
         self._words: list[int] | None = None
         self.provide(places)
         self.tasks: dict[int, asyncio.Task[None]] = {}
@@ -121,6 +123,7 @@ class Session:
         self.leases[lease.counter] = Held(lease, mark)
         self.inherited.pop(lease.counter, None)
         self._renamed[told.counter] = lease.counter
+        self._formerly[lease.counter] = told.counter
         if told.started:
             self.known_started.add(lease.counter)
 
@@ -163,6 +166,7 @@ class Session:
             self.settling.discard(counter)
             self.known_started.discard(counter)
             self.inherited.pop(counter, None)
+            self._formerly.pop(counter, None)
             held = self.leases.pop(counter, None)
             if held is not None and held.mark >= 0:
                 self._free.append(held.mark)
@@ -193,14 +197,32 @@ class Session:
         noted = progress_of(words)
         found: dict[int, Progress] = {}
         for counter, held in self.leases.items():
-            issued, as_counter = self.inherited.get(counter, (epoch, counter))
-            progress = noted.get(as_counter) if head in {0, issued} else None
             is_marked = held.mark >= 0 or counter in self.inherited
+            if counter in self._formerly:
+                progress = self._renamed_progress(words, counter, held.mark)
+            elif counter in self.inherited:
+                progress = self._inherited_progress(head, noted, counter)
+            else:
+                progress = noted.get(counter) if head in {0, epoch} else None
             if progress is None and (not is_marked or counter in self.known_started):
                 progress = Progress.STARTED
             if progress is not None:
                 found[counter] = progress
         return found
+
+    def _renamed_progress(self, words: Sequence[int], counter: int, mark: int) -> Progress | None:
+        """Look at its own place: the client may have died before it wrote the new name there."""
+        noted = progress_of(words[mark : mark + 1] if mark >= 0 else ())
+        return noted.get(counter, noted.get(self._formerly[counter]))
+
+    def _inherited_progress(
+        self, head: int, noted: Mapping[int, Progress], counter: int
+    ) -> Progress | None:
+        issued, as_counter = self.inherited[counter]
+        if 0 < head < issued:
+            # Given anew by a host that died with the client, before that wrote the new name.
+            return Progress.STARTED
+        return noted.get(as_counter) if head in {0, issued} else None
 
     def freeze(self) -> None:
         """Read the marks for the last time: nobody writes them any more."""
