@@ -1,10 +1,11 @@
-"""Measure embedq: `python tools/bench.py store` and `python tools/bench.py broker`.
+"""Measure embedq: `python tools/bench.py store`, `… broker` and `… processes`.
 
 Knows: the command line, where tables and figures go.
-Does not know: what is measured (bench_store.py, bench_broker.py), how rounds work (bench_run.py).
+Does not know: what is measured (bench_store.py, bench_broker.py, bench_processes.py), how rounds
+work (bench_run.py).
 
-How to read the tables, and the last full runs, are in docs/performance.md and
-docs/performance-broker.md.
+How to read the tables, and the last full runs, are in docs/performance.md,
+docs/performance-broker.md and docs/performance-processes.md.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ sys.path.insert(0, str(ROOT))
 
 from bench_broker import BROKER  # noqa: E402
 from bench_broker_peers import PeersMissing  # noqa: E402
+from bench_processes import PROCESSES  # noqa: E402
 from bench_run import Options  # noqa: E402
 from bench_store import STORE  # noqa: E402
 
-BENCHMARKS = {"store": STORE, "broker": BROKER}
+BENCHMARKS = {"store": STORE, "broker": BROKER, "processes": PROCESSES}
 MARKS = ("<!-- bench: begin -->", "<!-- bench: end -->")
 
 
@@ -34,7 +36,7 @@ def arguments(argv: list[str]) -> argparse.Namespace:
     for name, benchmark in BENCHMARKS.items():
         word = words.add_parser(name, help=benchmark.does, description=benchmark.does)
         add = word.add_argument
-        add("--rounds", type=int, help="rounds (default 7)")
+        add("--rounds", type=int, help="rounds (default: 5 or 7)")
         add("--quick", action="store_true", help="see that it works, in a minute")
         add("--only", action="append", choices=benchmark.keys, help="one row; repeatable")
         add("--json", type=Path, metavar="FILE", help="save every figure")
