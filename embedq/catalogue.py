@@ -328,4 +328,9 @@ FIELDS: Final[Mapping[str, str]] = {
     "host": "the process that hosts the file",
     "path": "the database file; of folder_… and file_…: the folder, the file",
     "epoch": "counts the openings of the file",
+    "listener": "address of the listener, as a URL",
+    "protocol": "name of the protocol of a listener",
+    "peer": "address of the client of a listener",
+    "cut": "how many clients were cut because they stayed",
+    "name": "what the client calls itself",
 }

@@ -230,7 +230,7 @@ def check_listener(name: object, listener: object, queue: str | None = None) -> 
     if not isinstance(name, str) or (name != "*" and name not in CATALOGUE):
         raise InvalidOption(
             f"there is no event {shown(name)}",
-            hint=f"events are {', '.join(n for n, s in CATALOGUE.items() if s.level)}",
+            hint='docs/events.md lists all of them; "*" is every one',
             argument="name",
         )
     if name != "*" and CATALOGUE[name].level == COUNTED:

@@ -6,17 +6,20 @@ Does not know: sockets and protocols (embedq.net).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from embedq.errors import InvalidOption, shown
+from embedq.errors import InsecureListener, InvalidOption, shown
+from embedq.net.allow import AllowList, is_loopback
+from embedq.net.auth import authenticator
 from embedq.net.finding import find_transport
 from embedq.net.limits import NET_LIMITS, NetLimits
 from embedq.net.listener import GRACE_S, Listener, ListenerStats, not_yet
 from embedq.net.network import Network
 from embedq.net.options import Options
-from embedq.net.port import Authenticator, Transport
+from embedq.net.port import Transport
 from embedq.net.site import Site
+from embedq.net.tls import TLS
 from embedq.net.url import Place, parse_url
 
 if TYPE_CHECKING:
@@ -32,7 +35,10 @@ class Wish:
         *,
         transport: Transport | None,
         limits: NetLimits | None,
-        auth: Authenticator | None,
+        auth: object,
+        tls: TLS | None,
+        allow: Iterable[str] | None,
+        insecure: bool,
         options: dict[str, object],
     ) -> None:
         self.place: Place = parse_url(url)
@@ -46,13 +52,33 @@ class Wish:
                 argument="auth",
             )
         self.limits = limits or NET_LIMITS
-        self.auth = auth
+        self.auth = authenticator(auth)
+        if tls is not None and not isinstance(tls, TLS):
+            raise InvalidOption(
+                f"tls={shown(tls)} is no TLS",
+                hint='write tls=TLS("cert.pem", "key.pem"), from embedq.net',
+                argument="tls",
+            )
+        self.tls = tls
+        self.allow = None if allow is None else AllowList(allow)
+        if not insecure:
+            self._check_secure(url)
         for name in options:
             if name in self.place.options:
                 text = f"{name} is in the URL and an argument"
                 raise InvalidOption(text, argument=name)
         self.options: dict[str, object] = {**self.place.options, **options}
         self.url = url
+
+    def _check_secure(self, url: str) -> None:
+        """Raise InsecureListener if machines elsewhere can use it, whoever they are."""
+        place = self.place
+        if place.path is not None or is_loopback(place.host):
+            return
+        if self.auth is None and (self.tls is None or not self.tls.asks):
+            raise InsecureListener(
+                f"{url} can be reached from other machines, and asks nobody who they are"
+            )
 
 
 class Listening:
@@ -108,7 +134,10 @@ class BrokerListener:
         wish = self._wish
         site = Site(
             *(network, wish.transport, wish.place),
-            *(Options(wish.options), wish.limits, wish.auth),
+            *(Options(wish.options), wish.limits),
+            auth=wish.auth,
+            tls=wish.tls,
+            allow=wish.allow,
         )
         listener = Listener(network, site)
         listener.bind()
@@ -144,6 +173,14 @@ class BrokerListener:
     def stats(self) -> ListenerStats:
         """The numbers so far. Raises NotRunning."""
         return self._running().stats
+
+    def reload(self) -> None:
+        """Read the certificates of TLS again. Raises InvalidOption; then the former ones stay."""
+        self._running().reload()
+
+    def look(self) -> None:
+        """Look at all deadlines now; they are looked at anyway, twice a second."""
+        self._running().look()
 
     def close(self, grace: float = GRACE_S) -> None:
         """Accept nobody any more, let clients finish for `grace` seconds, then cut them."""

@@ -6,6 +6,7 @@ Does not know: what a listener is made of (listeners.py).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from embedq.app.openable import Openable
@@ -13,7 +14,8 @@ from embedq.app.openable import Openable
 if TYPE_CHECKING:
     from embedq.app.listeners import BrokerListener, Listening
     from embedq.net.limits import NetLimits
-    from embedq.net.port import Authenticator, Transport
+    from embedq.net.port import Authenticator, Credentials, Transport
+    from embedq.net.tls import TLS
 
 
 class Listenable(Openable):
@@ -29,7 +31,10 @@ class Listenable(Openable):
         self,
         url: str,
         *,
-        auth: Authenticator | None = None,
+        auth: Authenticator | Callable[[Credentials], object] | None = None,
+        tls: TLS | None = None,
+        allow: Iterable[str] | None = None,
+        insecure: bool = False,
         limits: NetLimits | None = None,
         transport: Transport | None = None,
         **options: object,
@@ -37,15 +42,27 @@ class Listenable(Openable):
         """Serve clients of another protocol: `broker.listen("sspq://127.0.0.1:8888?queue=q")`.
 
         It listens while the consumers run: from now on if they do, else from the start. Port 0
-        finds a free one (`.address` says which). `auth`: who says who a client is. `options`:
-        those of the protocol, which the URL may have, too. `limits`: see docs/limits.md.
-        `transport`: one that no installed package brings.
+        finds a free one (`.address` says which); `sspq+unix:///path` is a Unix socket that only
+        this user can open. `options`: those of the protocol, which the URL may have, too.
+        `transport`: one that no installed package brings. From embedq.net: `auth`, who says who a
+        client is (TokenFile, UsersFile, a function of Credentials); `tls`, certificates (TLS);
+        `limits` (NetLimits). `allow`: addresses and networks that may connect. What other machines
+        can reach needs auth or certificates of clients, or `insecure`.
 
         Raises InvalidOption, TransportNotFound, InsecureListener, ListenFailed.
         """
         from embedq.app.listeners import Listening, Wish, listener_of  # noqa: PLC0415  # asyncio
 
-        wish = Wish(url, transport=transport, limits=limits, auth=auth, options=options)
+        wish = Wish(
+            url,
+            transport=transport,
+            limits=limits,
+            auth=auth,
+            tls=tls,
+            allow=allow,
+            insecure=insecure,
+            options=options,
+        )
         with self._lock:
             listening = self._listening
             if listening is None:

@@ -6,6 +6,7 @@ Does not know: any protocol. docs/guide-transports.md tells how to add one.
 
 from embedq.broker.endings import DONE, RELEASED, Done, Ending, Failed, Rejected, Released
 from embedq.net.access import Access
+from embedq.net.auth import TokenFile, UsersFile
 from embedq.net.connection import Connection
 from embedq.net.delivery import Delivery
 from embedq.net.dispatch import Subscription
@@ -20,12 +21,14 @@ from embedq.net.port import (
     Transport,
 )
 from embedq.net.site import Site
+from embedq.net.tls import TLS
 
 __all__ = [
     "ANYBODY",
     "DONE",
     "NET_LIMITS",
     "RELEASED",
+    "TLS",
     "Access",
     "Authenticator",
     "Connection",
@@ -42,5 +45,7 @@ __all__ = [
     "Session",
     "Site",
     "Subscription",
+    "TokenFile",
     "Transport",
+    "UsersFile",
 ]

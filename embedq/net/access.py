@@ -37,7 +37,11 @@ class Owner(Protocol):
 
     limits: NetLimits
     identity: Identity | None
-    peer: str
+
+    @property
+    def peer(self) -> str:
+        """Its address, in words."""
+        ...
 
     @property
     def protocol(self) -> str:

@@ -1,7 +1,7 @@
-"""One connection: bytes in, bytes out, and everything that may end it.
+"""One connection: its session, what the session may do, and everything that may end it.
 
-Knows: the socket of one client, its session, when it may be read, what it may still send.
-Does not know: any protocol, how messages are stored or leased (access.py).
+Knows: the session of one client, its deadlines, how much may wait in either direction.
+Does not know: any protocol, sockets (channel.py), how messages are stored or leased (access.py).
 
 Everything happens on the thread of the loop. After its end a connection calls its session once
 more (`lost`) and nobody else: answers that come later have nobody to go to.
@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
-import struct
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from embedq.net.access import Access
-from embedq.net.outbox import Left, Outbox
+from embedq.net.channel import Channel
+from embedq.net.outbox import Left
 from embedq.net.port import ANYBODY, Credentials, Identity, Session
 from embedq.net.timers import Timer
 
@@ -27,35 +26,25 @@ if TYPE_CHECKING:
 _log = logging.getLogger("embedq.net")
 
 
-class Connection(asyncio.Protocol):
+class Connection:
     """A client. `peer`: its address in words. `broker`: what it may do with queues."""
 
     def __init__(self, site: Site) -> None:
         self.site = site
         self.limits = site.limits
-        self.peer = "?"
-        #: The address alone, without its port; empty for a Unix socket.
-        self.host = ""
         #: Who it is, once that is known; ANYBODY where nobody asks. None: not yet.
         self.identity: Identity | None = None
-        #: Send what one turn of the loop writes together. False: each write by itself.
-        self.gathers = True
         self.broker = Access(site.network, self)
-        self.bytes_in = self.bytes_out = 0
-        self.since = self.heard_at = site.now()
+        self.channel = Channel(self, now=site.now, soon=site.soon, context=site.context)
+        self.since = site.now()
+        #: Why it has ended, or is about to.
         self.cause: str | None = None
         self._session: Session | None = None
-        self._transport: asyncio.Transport | None = None
-        self._outbox: Outbox | None = None
         self._timers: set[Timer] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._held: set[str] = set()
         self._frame_at: float | None = None
         self._frames = 0
-        self._moved_at = self.since
-        self._flushing = False
         self._closing = False  # no more bytes go to the session
-        self._eof = False
         self._finishing: tuple[str, float] | None = None
         self._gone = False
 
@@ -67,19 +56,38 @@ class Connection(asyncio.Protocol):
         return self.site.transport.name
 
     @property
+    def peer(self) -> str:
+        """The address of the client in words."""
+        return self.channel.peer
+
+    @property
+    def host(self) -> str:
+        """The address alone, without its port; empty for a Unix socket."""
+        return self.channel.host
+
+    @property
+    def gathers(self) -> bool:
+        """Whether what one turn of the loop writes is sent together. Else each write by itself."""
+        return self.channel.gathers
+
+    @gathers.setter
+    def gathers(self, together: bool) -> None:
+        self.channel.gathers = together
+
+    @property
     def is_open(self) -> bool:
         """Whether it can still be written to."""
-        return self._outbox is not None and not self._gone
+        return self.channel.is_open and self.cause is None
 
     @property
     def unsent(self) -> int:
         """Bytes that wait to be sent."""
-        return 0 if self._outbox is None or self._gone else self._outbox.unsent
+        return self.channel.unsent
 
     @property
     def is_clogged(self) -> bool:
         """Whether the client reads so slowly that it gets nothing unasked."""
-        return self.unsent > self.limits.unsent_pause_bytes
+        return self.channel.unsent > self.limits.unsent_pause_bytes
 
     def write(self, data: bytes, left: Left | None = None) -> None:
         """Send bytes, in the order of the calls, each call's in one piece.
@@ -87,25 +95,14 @@ class Connection(asyncio.Protocol):
         `left(True)` is called when they have left for the kernel, `left(False)` when they never
         will. A client that does not read is cut once more than unsent_most_bytes wait.
         """
-        outbox = self._outbox
-        if outbox is None or self._gone or self.cause is not None:
-            if left is not None:
-                self.site.soon(lambda: left(False))
+        slow = self.channel.unsent > self.limits.unsent_most_bytes
+        if self.cause is None and not slow:
+            self.channel.write(data, left)
             return
-        before = outbox.unsent
-        if before > self.limits.unsent_most_bytes:
-            if left is not None:
-                self.site.soon(lambda: left(False))
-            self.abort("too_slow")
-            return
-        if not before:
-            self._moved_at = self.site.now()
-        outbox.add(data, left)
-        if not self.gathers:
-            self._flush()
-        elif not self._flushing:
-            self._flushing = True
-            self.site.soon(self._flush)
+        if left is not None:
+            self.site.soon(lambda: left(False))
+        if slow and self.cause is None:
+            self.site.cut(self, "too_slow")
 
     def later(self, seconds: float, call: Callable[[], object]) -> Timer:
         """Call something after a while, unless the connection ends before. `.cancel()` it."""
@@ -120,15 +117,11 @@ class Connection(asyncio.Protocol):
 
     def hold(self, why: str = "session") -> None:
         """Read nothing more until `unhold` with the same reason."""
-        if not self._held and self._transport is not None and not self._gone:
-            self._transport.pause_reading()
-        self._held.add(why)
+        self.channel.hold(why)
 
     def unhold(self, why: str = "session") -> None:
         """Read on, if no other reason holds it."""
-        self._held.discard(why)
-        if not self._held and self._transport is not None and not (self._gone or self._eof):
-            self._transport.resume_reading()
+        self.channel.unhold(why)
 
     def reset_if_killed(self, *, on: bool) -> None:
         """Let the kernel reset the connection, not end it in order, if this process dies.
@@ -136,9 +129,7 @@ class Connection(asyncio.Protocol):
         For protocols in which an orderly end means success. Turn it off before `finish`. A Unix
         socket knows no reset.
         """
-        raw = None if self._transport is None else self._transport.get_extra_info("socket")
-        if raw is not None and raw.family != socket.AF_UNIX:
-            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", on, 0))
+        self.channel.reset_if_killed(on=on)
 
     def admit(self, identity: Identity = ANYBODY) -> None:
         """The client has shown who it is, or need not: the deadline of the login is over."""
@@ -150,6 +141,12 @@ class Connection(asyncio.Protocol):
         Where the listener does not ask, anybody is ANYBODY.
         """
         self.site.identify(self, credentials, then)
+
+    def start(self, coroutine: Any) -> None:  # noqa: ANN401  # of any result
+        """Run a coroutine for the session; it ends with the connection."""
+        task = asyncio.get_running_loop().create_task(self._run(coroutine))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def fault(self, code: str, text: str = "") -> None:
         """The client broke the protocol: count and tell it, send what is written, close."""
@@ -168,17 +165,17 @@ class Connection(asyncio.Protocol):
         """
         self._closing = True
         self.broker.end_subscriptions()
+        linger_s = self.limits.linger_s if linger else 0.0
         if self.broker.pending:
-            self._finishing = (cause, self.limits.linger_s if linger else 0.0)
+            self._finishing = (cause, linger_s)
         else:
-            self._finish(cause, self.limits.linger_s if linger else 0.0)
+            self._finish(cause, linger_s)
 
     def abort(self, cause: str) -> None:
         """Close at once; what is not sent is lost."""
         self.cause = self.cause or cause
         self._closing = True
-        if self._transport is not None and not self._gone:
-            self._transport.abort()
+        self.channel.abort()
 
     # ---------------------------------------------------------------------------- closing
 
@@ -187,128 +184,96 @@ class Connection(asyncio.Protocol):
             return
         self._closing = True
         self._finishing = None
-        if self._outbox is not None and self._outbox.unsent:
-            self._outbox.flush()
-        if self._outbox is not None and self._outbox.unsent and not self._gone:
-            self.write(b"", lambda left: self._shut(cause, linger_s) if left else None)
-            return
-        self._shut(cause, linger_s)
+        self.channel.flush()
+        if self.channel.unsent:
+            self.channel.write(b"", lambda left: self._shut(cause, linger_s) if left else None)
+        else:
+            self._shut(cause, linger_s)
 
     def _shut(self, cause: str, linger_s: float) -> None:
         if self._gone or self.cause is not None:
             return
         self.cause = cause
-        transport = cast("asyncio.Transport", self._transport)
-        if linger_s and not self._eof and transport.can_write_eof():
-            transport.write_eof()
-            self._held.clear()
-            transport.resume_reading()
-            self._timers.add(self.site.later(linger_s, transport.close))
+        if linger_s and not self.channel.has_ended:
+            self.channel.shut()
+            self._timers.add(self.site.later(linger_s, self.channel.close))
         else:
-            transport.close()
+            self.channel.close()
 
-    # ------------------------------------------------------------------ called by the loop
+    # ---------------------------------------------------------------- called by the channel
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin: the site may refuse it."""
-        self._transport = cast("asyncio.Transport", transport)
-        self.host, self.peer = _peer_of(self._transport)
-        refusal = self.site.arrived(self)
-        if refusal is not None:
-            self._gone = True
-            self._transport.abort()
-            return
-        self._outbox = Outbox(self._transport)
-        self._begin()
+    def arrived(self) -> bool:
+        """Somebody has connected: the site may refuse it."""
+        self._gone = self.site.arrived(self) is not None
+        return not self._gone
+
+    def opened(self, name: str | None) -> None:
+        """Make its session. Who a certificate names needs no login."""
+        if name is not None:
+            self.identity = Identity(name)
+        elif not self.site.has_login:
+            self.identity = ANYBODY
+        self._guard(self._begin)
 
     def _begin(self) -> None:
-        if not self.site.has_login:
-            self.identity = ANYBODY
+        self._session = self.site.make_session(self)
 
-        def make() -> None:
-            self._session = self.site.make_session(self)
-
-        self._guard(make)
-
-    def data_received(self, data: bytes) -> None:
+    def came(self, data: bytes) -> None:
         """Give bytes to the session."""
-        self.bytes_in += len(data)
-        self.heard_at = self.site.now()
         session = self._session
         if session is None or self._closing:
             return
         self._guard(lambda: session.received(data))
-        self._look_at_frame(session)
-        if self.is_clogged and not self._closing:
-            self.hold("unsent")
-
-    def _look_at_frame(self, session: Session) -> None:
         if not session.pending or self._closing:
             self._frame_at = None
         elif self._frame_at is None or session.frames != self._frames:
-            self._frame_at = self.heard_at
+            self._frame_at = self.channel.heard_at
         self._frames = session.frames
+        if self.is_clogged and not self._closing:
+            self.hold("unsent")
 
-    def eof_received(self) -> bool:
+    def ended(self) -> None:
         """The client sends no more; our side stays open for now."""
         session = self._session
-        self._eof = True
         self._frame_at = None
-        if session is None or self.cause is not None:
-            return False
-        stays: list[bool] = []
-        if not self._closing:
+        if session is None:
+            self.abort("end")
+        elif self.cause is not None:
+            self.channel.close()
+        elif not self._closing:
+            stays: list[bool] = []
             self._guard(lambda: stays.append(bool(session.ended())))
-        if not (stays and stays[0]) and not self._closing:
-            self.finish("end")
-        return not self._gone
+            if not any(stays) and not self._closing:
+                self.finish("end")
 
-    def pause_writing(self) -> None:
-        """Bytes wait: nothing to do, they are counted where it matters."""
+    def broken(self, why: str) -> None:
+        """It is no TLS, or no client that may come."""
+        self.site.faulty(self, "tls", why)
+        self.abort("tls")
 
-    def resume_writing(self) -> None:
-        """The kernel has taken everything."""
-        self._moved_at = self.site.now()
-        if self._outbox is not None:
-            self._guard(self._outbox.look)
-        self._unclogged()
-
-    def _unclogged(self) -> None:
-        if "unsent" in self._held and not self.is_clogged:
-            self.unhold("unsent")
+    def moved(self) -> None:
+        """Everything that waited has left: read on, and get messages again."""
         if not self.is_clogged:
+            self.unhold("unsent")
             self.broker.unclogged()
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        """It is gone."""
-        if self._gone:
-            return
+    def gone(self, error: Exception | None) -> None:
+        """It is over."""
         self._gone = self._closing = True
         if self.cause is None:
-            self.cause = "reset" if exc is not None else "end"
+            self.cause = "end" if error is None else "reset"
         for timer in self._timers:
             timer.cancel()
         for task in self._tasks:
             task.cancel()
         session, cause = self._session, self.cause
-        if self._outbox is not None:
-            self._guard(self._outbox.lost)
         if session is not None:
             self._guard(lambda: session.lost(cause))
         self.broker.close()
         self.site.left(self, cause)
-        self._session = self._transport = None
+        self._session = None
 
     # ----------------------------------------------------------------------- for the room
-
-    def _flush(self) -> None:
-        self._flushing = False
-        if self._outbox is not None and not self._gone:
-            unsent = self._outbox.written - self._outbox.unsent
-            self._guard(self._outbox.flush)
-            if self._outbox.written - self._outbox.unsent > unsent:
-                self._moved_at = self.site.now()
-            self.bytes_out = self._outbox.written
 
     def _guard(self, call: Callable[[], object]) -> None:
         """Call the session; what it raises ends this connection only."""
@@ -324,12 +289,6 @@ class Connection(asyncio.Protocol):
         if self._session is not None and not self._gone:
             self._guard(call)
 
-    def start(self, coroutine: Any) -> None:  # noqa: ANN401  # of any result
-        """Run a coroutine for the session; it ends with the connection."""
-        task = asyncio.get_running_loop().create_task(self._run(coroutine))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
     async def _run(self, coroutine: Any) -> None:  # noqa: ANN401
         try:
             await coroutine
@@ -338,17 +297,16 @@ class Connection(asyncio.Protocol):
             self.abort("defect")
 
     def ops_changed(self) -> None:
-        """The puts under way became more or fewer."""
+        """What is under way became more or less."""
         broker, limits = self.broker, self.limits
         if self._gone:
             return
-        full = (
+        if (
             broker.pending_puts >= limits.pending_puts
             or broker.pending_bytes >= limits.pending_bytes
-        )
-        if full and "puts" not in self._held:
+        ):
             self.hold("puts")
-        elif not full and "puts" in self._held:
+        else:
             self.unhold("puts")
         if self._finishing is not None and not broker.pending:
             self._finish(*self._finishing)
@@ -365,33 +323,18 @@ class Connection(asyncio.Protocol):
 
     def overdue(self, now: float) -> str | None:
         """Return the deadline that has passed, if any."""
-        limits = self.limits
+        limits, channel = self.limits, self.channel
         if self._gone:
             return None
         if self.identity is None and limits.login_s and now - self.since >= limits.login_s:
             return "login_timeout"
-        if (
-            self._frame_at is not None
-            and limits.frame_s
-            and now - self._frame_at >= limits.frame_s
-        ):
+        since = self._frame_at
+        if since is not None and limits.frame_s and now - since >= limits.frame_s:
             return "frame_timeout"
-        if self.unsent:
-            if limits.stall_s and now - self._moved_at >= limits.stall_s:
-                return "stalled"
-        elif limits.idle_s and not self.broker.is_busy:
-            quiet = now - max(self.heard_at, self._moved_at)
-            return "idle" if quiet >= limits.idle_s else None
+        if channel.unsent:
+            stalled = limits.stall_s and now - channel.moved_at >= limits.stall_s
+            return "stalled" if stalled else None
+        quiet = now - max(channel.heard_at, channel.moved_at)
+        if limits.idle_s and quiet >= limits.idle_s and not self.broker.is_busy:
+            return "idle"
         return None
-
-
-def _peer_of(transport: asyncio.Transport) -> tuple[str, str]:
-    """Return the address of a client, and the same with its port in words."""
-    raw = transport.get_extra_info("socket")
-    if raw is not None and raw.family == socket.AF_UNIX:
-        return "", "unix"
-    name = transport.get_extra_info("peername")
-    if not name:
-        return "?", "?"
-    host, port = name[0], name[1]
-    return host, f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -88,6 +88,15 @@ class Subscription:
             most = min(most, self._credit)
         return max(0, most)
 
+    def find(self, message_id: str) -> Delivery | None:
+        """Return what it holds of a message, by its id; None if it does not hold it."""
+        if self.dispatcher is None:
+            return None
+        try:
+            return self.held.get(self.dispatcher.desk.ids.decode(message_id))
+        except EmbedqError:
+            return None  # no id of ours
+
     def release(self) -> None:
         """Give back all that it holds, which costs no attempt."""
         for delivery in list(self.held.values()):

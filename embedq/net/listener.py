@@ -46,6 +46,7 @@ class Listener:
         self._network = network
         self._site = site
         self._draining: Future[int] | None = None
+        self._told = False
 
     def bind(self) -> None:
         """Begin to listen. Raises ListenFailed, InvalidOption."""
@@ -93,9 +94,22 @@ class Listener:
         return ListenerStats(
             *(site.url, site.protocol, len(open_now), counts["accepted", ""]),
             *(of("refused"), of("closed"), of("fault"), rest),
-            site.bytes_in + sum(each.bytes_in for each in open_now),
-            site.bytes_out + sum(each.bytes_out for each in open_now),
+            site.bytes_in + sum(each.channel.bytes_in for each in open_now),
+            site.bytes_out + sum(each.channel.bytes_out for each in open_now),
         )
+
+    def reload(self) -> None:
+        """Read the certificates again: they hold for connections from now on.
+
+        Raises InvalidOption; then the former ones stay. Files of tokens and users are read again
+        by themselves.
+        """
+        context = self._site.read_certificates()
+
+        async def replace() -> None:
+            self._site.context = context
+
+        self._network.run(replace())
 
     def look(self) -> None:
         """Look at all deadlines and timers now; they are looked at anyway, twice a second."""
@@ -117,13 +131,13 @@ class Listener:
 
         Safe to call twice, and from any thread but that of the listeners.
         """
-        first = self._draining is None
         if not self._network.is_alive():
             return
         self.begin_drain(grace)
         if self._draining is not None:
             cut = self._draining.result()
-            if first:
+            if not self._told:
+                self._told = True
                 self._emit("listener_closed", cut=cut)
 
     def __enter__(self) -> Self:

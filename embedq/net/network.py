@@ -30,6 +30,9 @@ _log = logging.getLogger("embedq.net")
 T = TypeVar("T")
 #: Seconds that what is under way may take once the last connection is closed.
 _SETTLE_S: Final = 10.0
+_LAST_TURNS: Final = 10
+#: Logins that are checked at once.
+_LOGINS: Final = 4
 
 
 class _Nobody:
@@ -75,6 +78,7 @@ class Network:
         self.names = Names(self.desk, self.loop)
         self.puts = Puts(self.desk, self.loop)
         self.timers = Timers(self.loop, self.monotonic)
+        self._asking = asyncio.Semaphore(_LOGINS)
         self.nobody = Access(self, _Nobody())
         self._ready.set()
         await self._ending
@@ -107,6 +111,9 @@ class Network:
             _log.warning("the listeners ended before all that clients had sent was settled")
         for task in [*self._tasks, *self.puts.tasks]:
             task.cancel()
+        # Connections that were being accepted when the doors closed are refused and closed.
+        for _ in range(_LAST_TURNS):
+            await asyncio.sleep(0)
         if not self._ending.done():
             self._ending.set_result(None)
 
@@ -170,7 +177,9 @@ class Network:
 
         async def ask() -> None:
             try:
-                found = await self.loop.run_in_executor(None, auth.identify, credentials)
+                # Few at a time: to check a password takes memory, and is what a flood wants.
+                async with self._asking:
+                    found = await self.loop.run_in_executor(None, auth.identify, credentials)
                 if inspect.isawaitable(found):
                     found = await found
             except Exception:  # noqa: BLE001  # what cannot be checked is not let in

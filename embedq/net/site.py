@@ -7,17 +7,20 @@ Does not know: any protocol; other threads (listener.py).
 from __future__ import annotations
 
 import asyncio
-import socket
+import ssl
 from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
+from embedq.net import sockets
 from embedq.net.access import Access
+from embedq.net.allow import AllowList
 from embedq.net.connection import Connection
 from embedq.net.limits import NetLimits
 from embedq.net.options import Options
 from embedq.net.port import ANYBODY, Authenticator, Credentials, Identity, Session, Transport
 from embedq.net.timers import Timer
+from embedq.net.tls import TLS
 from embedq.net.url import Place
 
 if TYPE_CHECKING:
@@ -26,7 +29,6 @@ if TYPE_CHECKING:
 S = TypeVar("S")
 #: Seconds between two looks at the deadlines of all connections.
 _LOOK_S: Final = 0.5
-_BACKLOG: Final = 512
 
 
 class Site:
@@ -39,7 +41,10 @@ class Site:
         place: Place,
         options: Options,
         limits: NetLimits,
+        *,
         auth: Authenticator | None,
+        tls: TLS | None = None,
+        allow: AllowList | None = None,
     ) -> None:
         self.network = network
         self.transport = transport
@@ -47,6 +52,10 @@ class Site:
         self.options = options
         self.limits = limits
         self.auth = auth
+        self.tls = tls
+        self.allow = allow
+        #: Made of the certificates as they were read last.
+        self.context: ssl.SSLContext | None = None
         #: The queues, for what belongs to no single connection.
         self.broker = Access(network, self)
         #: Who it is when it uses `broker`.
@@ -61,7 +70,8 @@ class Site:
         self.address: tuple[str, int] | str = ""
         self.url = place.transport
         self._make: Callable[[Connection], Session] | None = None
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
+        self._file: tuple[int, int] | None = None
         self._looking: Timer | None = None
         self._empty: asyncio.Future[None] | None = None
 
@@ -125,25 +135,45 @@ class Site:
         loop = asyncio.get_running_loop()
         place = self.place
         port = self.transport.default_port if place.port is None else place.port
-        self._server = await loop.create_server(
-            lambda: Connection(self), place.host, port, backlog=_BACKLOG, reuse_address=True
-        )
-        bound: socket.socket = self._server.sockets[0]
-        name = bound.getsockname()
-        self.address = (name[0], name[1])
+        self.context = await loop.run_in_executor(None, self.read_certificates)
+        bound = await loop.run_in_executor(None, sockets.bind, place, port)
+        if place.path is None:
+            name = bound[0].getsockname()
+            self.address = (name[0], name[1])
+        else:
+            self.address = place.path
+            self._file = sockets.identity(place.path)
         self.url = place.at(self.address)
+        for sock in bound:
+            self._servers.append(
+                await loop.create_server(lambda: Connection(self).channel, sock=sock)
+            )
         self._look()
 
-    def close_doors(self) -> None:
+    def read_certificates(self) -> ssl.SSLContext | None:
+        """Read the files of TLS. Raises InvalidOption."""
+        return None if self.tls is None else self.tls.context()
+
+    async def close_doors(self) -> None:
         """Accept nobody any more."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        loop = asyncio.get_running_loop()
+        for server in self._servers:
+            for sock in server.sockets:
+                loop.remove_reader(sock.fileno())
+        # What was accepted in this very turn becomes a connection first: asyncio forgets, and
+        # never closes, a socket whose server was closed meanwhile.
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        if self._servers and self.place.path is not None and self._file is not None:
+            sockets.remove(self.place.path, self._file)
+        for server in self._servers:
+            server.close()
+        self._servers = []
 
     async def drain(self, grace_s: float) -> int:
         """Accept nobody, let clients go, cut those that stay. Returns how many were cut."""
         self.is_draining = True
-        self.close_doors()
+        await self.close_doors()
         for connection in list(self.connections):
             connection.drain()
         cut = 0
@@ -168,6 +198,8 @@ class Site:
         refusal = None
         if self.is_draining:
             refusal = "draining"
+        elif self.allow is not None and not self.allow.has(host):
+            refusal = "address"
         elif len(self.connections) >= limits.connections:
             refusal = "connections"
         elif host and self.per_host[host] >= limits.connections_per_peer:
@@ -193,8 +225,8 @@ class Site:
         if not self.per_host[connection.host]:
             del self.per_host[connection.host]
         self.count("closed", cause)
-        self.bytes_in += connection.bytes_in
-        self.bytes_out += connection.bytes_out
+        self.bytes_in += connection.channel.bytes_in
+        self.bytes_out += connection.channel.bytes_out
         if self._empty is not None and not self.connections and not self._empty.done():
             self._empty.set_result(None)
 
@@ -202,6 +234,11 @@ class Site:
         """A client broke its protocol, or a session failed."""
         self.count("fault", code)
         self.tell("connection_faulty", connection, reason=code, detail=text)
+
+    def cut(self, connection: Connection, cause: str) -> None:
+        """End a connection that is over a deadline, or does not read."""
+        self.tell("connection_cut", connection, reason=cause)
+        connection.abort(cause)
 
     def tell(self, event: str, connection: Connection, **fields: Any) -> None:  # noqa: ANN401
         """Emit an event about a connection."""
@@ -237,7 +274,7 @@ class Site:
             cause = connection.overdue(now)
             if cause is not None:
                 self.count("overdue", cause)
-                connection.abort(cause)
+                self.cut(connection, cause)
         self._looking = self.later(_LOOK_S, self._look)
 
     def look(self) -> None:

@@ -55,6 +55,8 @@ def parse_url(url: str) -> Place:
     options = _options(url, parts.query)
     is_unix = scheme.endswith(_UNIX)
     path = unquote(parts.path) if is_unix else options.pop("unix", None)
+    if not is_unix and path is not None and (parts.netloc or port is not None):
+        raise _refused(url, "it has an address and the path of a Unix socket")
     if is_unix and parts.netloc:
         raise _refused(url, "the path of a Unix socket follows three slashes")
     if path == "" or (is_unix and path == "/"):

@@ -7,6 +7,7 @@ Does not know: when else it happens; the tests of each room do.
 from __future__ import annotations
 
 import os
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,8 +21,11 @@ from embedq.catalogue import CATALOGUE, COUNTED
 from embedq.clock import VirtualClock
 from embedq.errors import StoreBusy, StoreFailed, StoreFull
 from embedq.events import Notice
+from embedq.net import Credentials, Identity, NetLimits
 from embedq.storage.sqlite import SqliteStore
 from embedq.workers import loop as loop_module
+from tests.conformance.transport_suite import dial, eventually, is_cut
+from tests.net.lines import LINES
 
 SOON = 20.0
 
@@ -206,6 +210,38 @@ def work(scene: Scene) -> None:
     scene.consume(lambda _body: None, "consumer_registered")
 
 
+class Nobody:
+    def identify(self, credentials: Credentials) -> Identity | None:
+        return None
+
+
+def listen(scene: Scene) -> None:
+    """Serve clients that cannot log in, come too many, send too slowly, break the protocol."""
+    limits = NetLimits(connections=1, frame_s=5)
+
+    def connect() -> socket.socket:
+        eventually(lambda: not listener.stats.connections)
+        return dial(listener)
+
+    with scene.broker:
+        url = "lines://127.0.0.1:0"
+        listener = scene.broker.listen(url, transport=LINES, limits=limits, auth=Nobody())
+        with connect() as client:
+            client.sendall(b"LOGIN me\n")
+            assert is_cut(client)
+        with connect() as client:
+            client.sendall(b"PUT")
+            eventually(lambda: listener.stats.bytes_in > len("LOGIN me\n"))
+            with dial(listener) as another:
+                assert is_cut(another)
+            scene.clock.advance(6)
+            listener.look()
+            assert is_cut(client)
+        with connect() as client:
+            client.sendall(b"nonsense\n")
+            assert is_cut(client)
+
+
 def pause(scene: Scene) -> None:
     scene.orders.pause()
     scene.orders.resume()
@@ -233,6 +269,12 @@ SCENES: dict[str, Callable[[Scene], object]] = {
     "stuck_slot": lambda scene: time_out(scene, "stuck_slot"),
     "slot_replaced": lambda scene: time_out(scene, "slot_replaced"),
     "loop_blocked": block,
+    "listening": listen,
+    "listener_closed": listen,
+    "connection_refused": listen,
+    "connection_faulty": listen,
+    "connection_cut": listen,
+    "login_failed": listen,
     "queue_declared": lambda scene: scene.orders.put("x"),
     "settings_changed": change,
     "stranded": strand,

@@ -17,6 +17,7 @@ REASONS = {
     "Broker.queue": "a declaration, made where a program is imported",
     "Broker.add_consumer": "keeps a consumer for the start; never waits",
     "Broker.accompany": "keeps a companion for the start; never waits",
+    "Broker.listen": "a declaration; where the broker runs it binds, which never waits",
     "Broker.override": "changes settings before anything is opened; never waits",
     "Broker.on": "keeps a listener; never waits",
     "Broker.start": "`async with broker` and `broker.lifespan` are the twins",

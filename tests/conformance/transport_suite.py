@@ -88,6 +88,17 @@ def eventually(what: Callable[[], object], seconds: float = PATIENCE_S) -> None:
         time.sleep(0.01)
 
 
+def dial(listener: BrokerListener) -> socket.socket:
+    """Open a connection to a listener, whatever its protocol."""
+    address = listener.address
+    if isinstance(address, str):
+        sock = socket.socket(socket.AF_UNIX)
+        sock.settimeout(PATIENCE_S)
+        sock.connect(address)
+        return sock
+    return socket.create_connection(address, PATIENCE_S)
+
+
 def reset(caller: Caller) -> None:
     """Close a connection so that the other end sees a reset."""
     linger = struct.pack("ii", 1, 0)

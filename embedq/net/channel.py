@@ -1,0 +1,255 @@
+"""The bytes of one connection: read while nobody holds them back, sent as the kernel takes them.
+
+Knows: its socket, TLS if there is any, when bytes came and left, half-closed connections.
+Does not know: sessions, limits and deadlines (connection.py), what bytes mean.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import struct
+from collections.abc import Callable
+from typing import Protocol, cast
+
+from embedq.net.outbox import Left, Outbox
+from embedq.net.tls import BrokenTLS, Tunnel
+
+
+class Above(Protocol):
+    """Who uses a channel."""
+
+    def arrived(self) -> bool:
+        """Somebody has connected. False: it is refused."""
+        ...
+
+    def opened(self, name: str | None) -> None:
+        """Bytes can be exchanged. `name`: whom the client's certificate names."""
+        ...
+
+    def came(self, data: bytes) -> None:
+        """Bytes have come."""
+        ...
+
+    def ended(self) -> None:
+        """The client sends no more."""
+        ...
+
+    def broken(self, why: str) -> None:
+        """What comes is no TLS, or no client that may come."""
+        ...
+
+    def moved(self) -> None:
+        """Everything that waited has left."""
+        ...
+
+    def gone(self, error: Exception | None) -> None:
+        """It is over; nothing follows."""
+        ...
+
+
+class Channel(asyncio.Protocol):
+    """A socket. Everything happens on the loop's thread."""
+
+    def __init__(
+        self,
+        above: Above,
+        *,
+        now: Callable[[], float],
+        soon: Callable[[Callable[[], object]], object],
+        context: ssl.SSLContext | None,
+    ) -> None:
+        self._above = above
+        self._now = now
+        self._soon = soon
+        self._tunnel = None if context is None else Tunnel(context)
+        self._transport: asyncio.Transport | None = None
+        self._outbox: Outbox | None = None
+        self._held: set[str] = set()
+        self._flushing = False
+        #: Send what one turn of the loop writes together.
+        self.gathers = True
+        self.host, self.peer = "", "?"
+        self.bytes_in = self._written = 0
+        #: When something came, and when something left last (monotonic seconds).
+        self.heard_at = self.moved_at = now()
+        #: The client sends no more.
+        self.has_ended = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether bytes can be sent."""
+        return self._outbox is not None
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that the kernel has not taken."""
+        return 0 if self._outbox is None else self._outbox.unsent
+
+    @property
+    def bytes_out(self) -> int:
+        """Bytes that were written."""
+        return self._written if self._outbox is None else self._outbox.written
+
+    # --------------------------------------------------------------------------- sending
+
+    def write(self, data: bytes, left: Left | None = None) -> None:
+        """Send bytes; see Connection.write."""
+        outbox = self._outbox
+        if outbox is None:
+            if left is not None:
+                self._soon(lambda: left(False))
+            return
+        if not outbox.unsent:
+            self.moved_at = self._now()
+        outbox.add(data if self._tunnel is None else self._tunnel.encrypt(data), left)
+        if not self.gathers:
+            self.flush()
+        elif not self._flushing:
+            self._flushing = True
+            self._soon(self.flush)
+
+    def flush(self) -> None:
+        """Give to the kernel what was written."""
+        self._flushing = False
+        outbox = self._outbox
+        if outbox is not None:
+            unsent = outbox.unsent
+            outbox.flush()
+            if outbox.unsent < unsent:
+                self.moved_at = self._now()
+
+    def pause_writing(self) -> None:
+        """Bytes wait: they are counted where it matters."""
+
+    def resume_writing(self) -> None:
+        """The kernel has taken everything."""
+        self.moved_at = self._now()
+        if self._outbox is not None:
+            self._outbox.look()
+        self._above.moved()
+
+    # --------------------------------------------------------------------------- reading
+
+    def hold(self, why: str) -> None:
+        """Read nothing until `unhold` with the same reason."""
+        if not self._held and self._transport is not None and not self.has_ended:
+            self._transport.pause_reading()
+        self._held.add(why)
+
+    def unhold(self, why: str) -> None:
+        """Read on, if no other reason holds it."""
+        if why in self._held:
+            self._held.discard(why)
+            if not self._held and self._transport is not None and not self.has_ended:
+                self._transport.resume_reading()
+
+    def holds(self, why: str) -> bool:
+        """Whether it is held for a reason."""
+        return why in self._held
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes have come."""
+        self.bytes_in += len(data)
+        self.heard_at = self._now()
+        if self._tunnel is None:
+            self._above.came(data)
+        else:
+            self._decrypt(self._tunnel, data)
+
+    def _decrypt(self, tunnel: Tunnel, data: bytes) -> None:
+        was_ready = tunnel.is_ready
+        try:
+            plain = tunnel.feed(data)
+        except BrokenTLS as error:
+            self._send(tunnel.take())
+            self._above.broken(str(error))
+            return
+        self._send(tunnel.take())
+        if tunnel.is_ready and not was_ready:
+            self._above.opened(tunnel.name)
+        if plain:
+            self._above.came(plain)
+        if tunnel.is_shut:
+            self._end()
+
+    def _send(self, data: bytes) -> None:
+        if data and self._outbox is not None:
+            self._outbox.add(data)
+            self.flush()
+
+    def eof_received(self) -> bool:
+        """The client sends no more; our side stays open until somebody closes it."""
+        self._end()
+        return self._transport is not None and not self._transport.is_closing()
+
+    def _end(self) -> None:
+        if not self.has_ended:
+            self.has_ended = True
+            self._above.ended()
+
+    # ---------------------------------------------------------------------- begin and end
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Somebody has connected."""
+        made = self._transport = cast("asyncio.Transport", transport)
+        self.host, self.peer = _peer_of(made)
+        if not self._above.arrived():
+            self._transport = None
+            made.abort()
+            return
+        self._outbox = Outbox(made)
+        if self._tunnel is None:
+            self._above.opened(None)
+
+    def shut(self) -> None:
+        """Say that no more follows; what the client still sends is read."""
+        if self._transport is not None and self._outbox is not None:
+            if self._tunnel is not None:
+                self._send(self._tunnel.farewell())
+            self._transport.write_eof()
+            self._held.clear()
+            if not self.has_ended:
+                self._transport.resume_reading()
+
+    def close(self) -> None:
+        """Close, once all that was written has left."""
+        if self._transport is not None:
+            if self._tunnel is not None and not self._transport.is_closing():
+                self._send(self._tunnel.farewell())
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close now."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def reset_if_killed(self, *, on: bool) -> None:
+        """Let the kernel reset the connection if this process dies."""
+        raw = None if self._transport is None else self._transport.get_extra_info("socket")
+        if raw is not None and raw.family != socket.AF_UNIX:
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", on, 0))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is over."""
+        if self._transport is None:
+            return  # it was refused
+        if self._outbox is not None:
+            self._written = self._outbox.written
+            outbox, self._outbox = self._outbox, None
+            outbox.lost()
+        self._transport = None
+        self._above.gone(exc)
+
+
+def _peer_of(transport: asyncio.Transport) -> tuple[str, str]:
+    """Return the address of a client, and the same with its port in words."""
+    raw = transport.get_extra_info("socket")
+    if raw is not None and raw.family == socket.AF_UNIX:
+        return "", "unix"
+    name = transport.get_extra_info("peername")
+    if not name:
+        return "?", "?"
+    host, port = name[0], name[1]
+    return host, f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

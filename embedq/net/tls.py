@@ -1,0 +1,130 @@
+"""TLS of a connection: plain bytes on one side, encrypted ones on the other, no socket.
+
+Knows: certificates, who must show one, that a new certificate holds for new connections.
+Does not know: sockets, sessions.
+
+Done with memory buffers instead of the loop's own TLS: that one keeps 256 KiB for each connection,
+and does not tell when bytes have left for the kernel, on which auto-ack rests.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from embedq.errors import InvalidOption
+
+_READ: Final = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class TLS:
+    """The certificate of a listener, and what its clients must show.
+
+    `cert`, `key`: PEM files; a key may stand in the file of its certificate. `ca`: PEM file of
+    those who sign the certificates of clients; without one clients need none. TLS 1.2 or newer.
+    """
+
+    cert: str | os.PathLike[str]
+    key: str | os.PathLike[str] | None = None
+    ca: str | os.PathLike[str] | None = None
+
+    @property
+    def asks(self) -> bool:
+        """Whether clients must show a certificate."""
+        return self.ca is not None
+
+    def context(self) -> ssl.SSLContext:
+        """Read the files. Raises InvalidOption, which names the one at fault."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+        for name in ("cert", "key", "ca"):
+            path = getattr(self, name)
+            if path is not None and not Path(path).is_file():
+                raise InvalidOption(f"tls: {name}={str(path)!r} is no file", argument=name)
+        try:
+            context.load_cert_chain(self.cert, self.key)
+            if self.ca is not None:
+                context.load_verify_locations(self.ca)
+                context.verify_mode = ssl.CERT_REQUIRED
+        except (OSError, ssl.SSLError) as error:
+            raise InvalidOption(
+                f"tls: the certificate {str(self.cert)!r} cannot be used: {error}",
+                hint="give PEM files, and a key that belongs to the certificate",
+                argument="tls",
+            ) from error
+        return context
+
+
+class BrokenTLS(Exception):
+    """What came is no TLS, or the client is not who it has to be."""
+
+
+class Tunnel:
+    """The TLS of one connection. `feed` what comes; send what `take` returns."""
+
+    __slots__ = ("_in", "_object", "_out", "is_ready", "is_shut")
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._object = context.wrap_bio(self._in, self._out, server_side=True)
+        #: The handshake is over.
+        self.is_ready = False
+        #: The client sends no more.
+        self.is_shut = False
+
+    def feed(self, data: bytes) -> bytes:
+        """Take in what came; return the plain bytes in it. Raises BrokenTLS."""
+        self._in.write(data)
+        parts: list[bytes] = []
+        try:
+            if not self.is_ready:
+                self._object.do_handshake()
+                self.is_ready = True
+            while not self.is_shut:
+                part = self._object.read(_READ)
+                if part:
+                    parts.append(part)
+                else:
+                    self.is_shut = True
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLZeroReturnError:
+            self.is_shut = True
+        except ssl.SSLError as error:
+            raise BrokenTLS(error.reason or str(error)) from error
+        return b"".join(parts)
+
+    def encrypt(self, data: bytes) -> bytes:
+        """Return what plain bytes are on the wire."""
+        if data:
+            self._object.write(data)
+        return self.take()
+
+    def take(self) -> bytes:
+        """Return what has to be sent by itself: handshakes, alerts."""
+        return self._out.read()
+
+    def farewell(self) -> bytes:
+        """Return what says that no more follows."""
+        with suppress(ssl.SSLError):  # the client's own farewell is not waited for
+            self._object.unwrap()
+        return self.take()
+
+    @property
+    def name(self) -> str | None:
+        """Who the client's certificate says it is: its common name, else its first name."""
+        found: Any = self._object.getpeercert()
+        if not found:
+            return None
+        for part in found.get("subject", ()):
+            for key, value in part:
+                if key == "commonName":
+                    return str(value)
+        names = found.get("subjectAltName", ())
+        return str(names[0][1]) if names else ""
