@@ -17,6 +17,7 @@ from embedq.broker.telling import tell
 from embedq.lifecycle import Outcome, Reason
 from embedq.policy import QueuePolicy
 from embedq.storage.ops import Bury, Cancel, DeclareGroup, DeclareQueue, Op, Retire, Save
+from embedq.storage.tail import SetExpiry
 from embedq.storage.writer import Task
 
 if TYPE_CHECKING:
@@ -80,6 +81,28 @@ class NewGroup(Task):
                 events, count = self._registry.events, queue.stored
                 events.emit("stranded", queue=queue.name, group=row.name, count=count)
             queue.groups.append(GroupState(row, queue, store, head_max))
+
+
+class NewExpiry(Task):
+    """Change when a message expires. Who holds it keeps it."""
+
+    __slots__ = ("_op",)
+
+    def __init__(self, queue: QueueState, seq: int, expires: int | None) -> None:
+        super().__init__(64)
+        self._op = SetExpiry(queue.id, seq, expires)
+
+    @property
+    def found(self) -> bool:
+        """Whether the message was there."""
+        return self._op.found
+
+    def prepare(self) -> Sequence[Op]:
+        """Return the operation."""
+        return (self._op,)
+
+    def apply(self) -> None:
+        """Nothing in memory knows of it."""
 
 
 class Abandoned(Releases):

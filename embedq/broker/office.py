@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from embedq.broker.changes import NewExpiry
 from embedq.broker.deadletters import DeadLetters
 from embedq.broker.endings import DONE, RELEASED, Ending, Failed, Rejected
 from embedq.broker.purge import Progress, purge_group, purge_queue
@@ -150,6 +151,12 @@ class Office:
     def settle_by_id(self, queue: str, group: str, seq: int, how: str, reason: str = "") -> None:
         """Settle a message whoever holds it: "ack", "nack", "reject" or "release"."""
         self._desk.settle_by_id(self._group(queue, group), seq, ending_of(how, reason))
+
+    def set_expiry(self, queue: str, seq: int, expires_at_ms: int | None) -> bool:
+        """Change when a message expires, None is never; return whether it was there."""
+        task = NewExpiry(self._queue(queue), seq, expires_at_ms)
+        self._desk.writer.run(task)
+        return task.found
 
     # ------------------------------------------------------------------------------- stats
 

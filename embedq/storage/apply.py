@@ -98,6 +98,7 @@ class Applier:
                 (Fail, "_fail"),
                 (Release, "_release"),
                 (tail.ToTail, "_to_tail"),
+                (tail.SetExpiry, "_set_expiry"),
                 (Bury, "_bury"),
                 (Cancel, "_cancel"),
                 (Redrive, "_redrive"),
@@ -194,6 +195,9 @@ class Applier:
         if not self._execute(sql.KEEP_PLACE, (due, op.seq, op.group)).rowcount:
             undelivered = (op.seq, op.group, self._epoch, op.ended, due)
             self._execute(sql.KEEP_PLACE_UNDELIVERED, undelivered)
+
+    def _set_expiry(self, op: tail.SetExpiry) -> None:
+        op.found = self._execute(sql.SET_EXPIRY, (op.expires, op.seq, op.queue)).rowcount > 0
 
     # ------------------------------------------------------------------- settlement
 

@@ -1,6 +1,6 @@
 """What giving a message back at the tail changes in a store in memory.
 
-Knows: the same as memory_ops, for this one operation.
+Knows: the same as memory_ops, for the operations of tail.py.
 Does not know: what is true of tables (memory_state), batches.
 """
 
@@ -33,3 +33,11 @@ def _(op: tail.ToTail, state: State) -> None:
         nobody = (0, state.epoch, 0, 0, None, op.ended, op.ended)
         left = DeliveryRow(op.seq, op.group, *nobody, None, None, None, None)
     state.put_row(left._replace(due=op.due))
+
+
+@apply.register
+def _(op: tail.SetExpiry, state: State) -> None:
+    message = state.messages.get(op.seq)
+    op.found = message is not None and message.queue == op.queue
+    if message is not None and op.found:
+        state.messages[op.seq] = message._replace(expires=op.expires)

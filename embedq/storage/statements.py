@@ -86,6 +86,8 @@ FAIL = (
     "WHERE seq=?6 AND grp=?7 AND attempt=?8 AND ended IS NULL"
 )
 RELEASE = "DELETE FROM delivery WHERE seq=? AND grp=? AND attempt=? AND ended IS NULL"
+#: ?1 time, ?2 seq, ?3 queue.
+SET_EXPIRY = "UPDATE msg SET expires=?1 WHERE seq=?2 AND queue=?3"
 IS_OPEN = "SELECT 1 FROM delivery WHERE seq=? AND grp=? AND attempt=? AND ended IS NULL"
 #: ?1 place, ?2 seq, ?3 group: the latest delivery that is left of a message remembers it.
 KEEP_PLACE = (

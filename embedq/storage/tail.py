@@ -65,3 +65,17 @@ class ToTail(Op):
     outcome: Outcome | None = None
     error: bytes | None = None
     due: int | None = None
+
+
+@dataclass(slots=True)
+class SetExpiry(Op):
+    """Change when a message expires, for every group; None is never.
+
+    The one column of a message that changes: for protocols that give back with a new time to live.
+    Out: `found`, whether it was there.
+    """
+
+    queue: int
+    seq: int
+    expires: int | None
+    found: bool = False

@@ -9,6 +9,7 @@ import pytest
 
 from embedq.broker.changes import Abandoned, Expire, NewGroup, SaveCounts
 from embedq.broker.desk import Desk
+from embedq.broker.endings import RELEASED
 from embedq.broker.host import open_engine
 from embedq.broker.moves import Claim
 from embedq.broker.state import GroupState, QueueState
@@ -180,3 +181,29 @@ def test_a_message_that_one_group_works_at_expires_for_the_others(
     assert (queue.stored, group.settled, audit.settled) == (1, 1, 0)
     desk.ack(lease)
     assert (queue.stored, group.settled, audit.settled) == (0, 0, 0)
+
+
+# ---------------------------------------------------------------------------- expiry
+
+
+@pytest.mark.parametrize("leased", [True, False])
+def test_a_message_gets_a_new_time_to_live(
+    desk: Desk, queue: QueueState, group: GroupState, clock: VirtualClock, *, leased: bool
+) -> None:
+    now = desk.now_ms()
+    drafts = [draft(b"a", expires_at_ms=now + 1_000), draft(b"b")]
+    seqs = [desk.ids.decode(receipt.id) for receipt in desk.put_drafts(queue, drafts)]
+    leases = desk.claim(group, 2) if leased else []
+    assert desk.office.set_expiry("orders", seqs[0], None)
+    assert desk.office.set_expiry("orders", seqs[1], now + 2_000)
+    desk.settle([(lease, RELEASED) for lease in leases])
+    clock.advance(3)
+    assert [lease.message.body for lease in desk.claim(group, 2)] == [b"a"]
+
+
+def test_a_message_of_another_queue_keeps_its_time_to_live(desk: Desk, queue: QueueState) -> None:
+    desk.queue("bills")
+    seq = desk.put(queue, b"a")
+    assert not desk.office.set_expiry("bills", seq, 1)
+    assert not desk.office.set_expiry("orders", seq + 1, 1)
+    assert desk.office.peek("orders", 1, 0)[0].expires is None

@@ -147,3 +147,21 @@ class Tails(Theme):
         (letter,) = scene.letters(queue)
         assert attempts_of(letter) == []
         assert group not in scene.store.unsettled(seq)
+
+    def test_a_new_time_to_expire_is_that_of_the_message(self, scene: Scenario) -> None:
+        queue, _ = scene.queue_and_group()
+        first, second = scene.put_rows(queue, row(expires=5_000), row(expires=5_000))
+        op = tail.SetExpiry(queue, first, None)
+        scene.commit(op)
+        assert op.found
+        assert [seq for seq, _ in scene.store.expired(6_000, 10)] == [second]
+        scene.commit(tail.SetExpiry(queue, first, 5_500))
+        assert [seq for seq, _ in scene.store.expired(6_000, 10)] == [second, first]
+
+    def test_a_message_that_is_not_there_gets_no_time_to_expire(self, scene: Scenario) -> None:
+        queue, _ = scene.queue_and_group()
+        (seq,) = scene.put(queue)
+        for op in (tail.SetExpiry(queue + 1, seq, 5), tail.SetExpiry(queue, seq + 1, 5)):
+            scene.commit(op)
+            assert not op.found
+        assert scene.store.expired(6_000, 10) == []
