@@ -97,15 +97,21 @@ class Serving:
                 return
             if getattr(request, "wait_ms", 0) != 0:
                 session.waiters[n] = LoopWaiter()  # now: a Cancel may come right behind
-            task = self._loop.create_task(self._guarded(session, n, act(session, request)))
+            task = self._loop.create_task(self._guarded(session, n, act, request))
             session.tasks[n] = task
 
         return begin
 
-    async def _guarded(self, session: Session, n: int, act: Coroutine[Any, Any, None]) -> None:
+    async def _guarded(
+        self,
+        session: Session,
+        n: int,
+        act: Callable[[Session, Any], Coroutine[Any, Any, None]],
+        request: Any,  # noqa: ANN401  # any with a number
+    ) -> None:
         """Do a request; whatever it raises is the answer, and ends nothing else."""
         try:
-            await act
+            await act(session, request)
         except asyncio.CancelledError:
             if not session.ended:
                 raise
