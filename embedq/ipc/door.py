@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 import zmq
@@ -54,6 +55,15 @@ class Door:
         loop.add_reader(self._monitor.fileno(), read_monitor, self)
         loop.add_reader(self._socket.fileno(), self.read)
         loop.call_soon(self.read)
+
+    def bind_again(self, endpoint: str) -> None:
+        """Listen at the same address anew: its file was removed. Raises OSError."""
+        with suppress(zmq.ZMQError):
+            self._socket.unbind(endpoint)
+        try:
+            self._socket.bind(endpoint)
+        except zmq.ZMQError as error:
+            raise OSError(error.errno, str(error)) from error
 
     @property
     def endpoint(self) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from embedq.broker.desk import Desk
-from embedq.errors import StoreFailed
+from embedq.errors import EmbedqError, StoreFailed
 from embedq.ipc import frames, place
 from embedq.ipc.calls import Verb, WorkerDeath
 from embedq.ipc.frames import ProtocolError
@@ -37,6 +37,8 @@ _log = logging.getLogger("embedq.ipc")
 _TURN: Final = 256
 _START_S: Final = 10.0
 _RETRY_S: Final = 0.05
+#: Seconds between two looks whether the socket is still where others look for it.
+_LOOK_S: Final = 1.0
 #: Frames kept for a client whose session is being opened.
 _EARLY: Final = 256
 
@@ -218,10 +220,24 @@ class Server:
         door = local_door(context, most)
         self._doors[door.mark] = door
         door.open(self.endpoint, self._read, self._read_monitor)
+        asyncio.get_running_loop().call_later(_LOOK_S, self._look_after, door)
         if self._listen_abroad is not None:
             abroad = self._abroad = Abroad(context, most, self._listen_abroad, self._desk)
             self._doors[abroad.door.mark] = abroad.door
             abroad.open(self._read, self._read_monitor)
+
+    def _look_after(self, door: Door) -> None:
+        """Make the socket anew when somebody has removed it: connections that are there stay."""
+        if self._ending.done():
+            return
+        try:
+            if not self._socket_path.exists():
+                _log.warning("%s was removed while it was served: made anew", self._socket_path)
+                place.make_folder(self._folder)
+                door.bind_again(self.endpoint)
+        except (OSError, EmbedqError) as error:
+            _log.warning("%s cannot be made anew: %s", self._socket_path, error)
+        asyncio.get_running_loop().call_later(_LOOK_S, self._look_after, door)
 
     def _leave(self, reason: str) -> None:
         for session in list(self._sessions.by_token.values()):
