@@ -233,6 +233,8 @@ class Hosted:
         """Call `stop` when the store has stopped; leaving raises why."""
         off = self.desk.events.on("store_failed", lambda _: stop())
         try:
+            if self.desk.store.stopped is not None:
+                stop()  # that was told before anybody listened
             yield
         finally:
             off()
