@@ -23,6 +23,7 @@ from embedq import (
 )
 from embedq.broker.desk import Desk
 from embedq.events import Notice
+from tests.processes import line_of
 
 SOON = 20.0
 
@@ -264,8 +265,7 @@ def test_a_signal_drains_and_the_exit_is_clean(path: Path, number: signal.Signal
     program = [sys.executable, "-c", PROGRAM, str(path)]
     with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as process:
         try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "begun\n"
+            assert line_of(process) == "begun\n"
             process.send_signal(number)
             rest, _ = process.communicate(timeout=SOON)
         finally:

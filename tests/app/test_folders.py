@@ -17,6 +17,7 @@ import pytest
 from embedq import Broker, InvalidOption, Queue, WatchedFile
 from embedq.app import folders as module
 from embedq.message import Draft
+from tests.processes import line_of
 
 PATIENCE_S = 60.0
 #: Longer than it takes until a change would have become a message.
@@ -229,8 +230,7 @@ def test_two_processes_give_each_file_once(inbox):
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         ) as other:
             try:
-                assert other.stdout is not None
-                assert other.stdout.readline() == "ready\n"
+                assert line_of(other) == "ready\n"
                 for number in range(30):
                     inbox.write(str(number), "same")
                 names = [inbox.taken(files) for _ in range(30)]

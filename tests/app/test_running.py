@@ -13,6 +13,7 @@ import pytest
 
 from embedq import Broker, RetryPolicy, StoreFailed, UsageError
 from embedq.errors import EmbedqError
+from tests.processes import line_of
 
 ONCE = RetryPolicy(max_attempts=1)
 
@@ -206,9 +207,8 @@ def test_a_second_ctrl_c_ends_the_drain_of_a_block(path: Path, kind: str) -> Non
     program = [sys.executable, "-W", "error", "-c", INTERRUPTED, str(path), kind]
     with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as process:
         try:
-            assert process.stdout is not None
             for line in ("begun\n", "drains\n"):
-                assert process.stdout.readline() == line
+                assert line_of(process) == line
                 os.kill(process.pid, signal.SIGINT)
             rest, _ = process.communicate(timeout=30)
         finally:
@@ -238,3 +238,16 @@ def test_a_service_whose_store_has_stopped_ends_with_the_reason(path: Path) -> N
         broker.run()
     breaker.join()
     assert not broker.running
+
+
+def test_a_store_that_stops_before_the_service_waits_ends_it_all_the_same(path: Path) -> None:
+    broker = Broker(path)
+    broker.start()
+    broker.desk.store.stop(StoreFailed("the disk is gone"))  # type: ignore[attr-defined]
+    stopped: list[str] = []
+    with (
+        pytest.raises(StoreFailed, match="the disk is gone"),
+        broker.backing.ending_on_failure(lambda: stopped.append("yes")),  # type: ignore[union-attr]
+    ):
+        assert stopped == ["yes"]
+    broker.stop()

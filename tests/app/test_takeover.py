@@ -18,6 +18,7 @@ import pytest
 from embedq import Broker, Message, Queue
 from embedq.ipc.failures import NoHost
 from tests.ipc.peer import eventually
+from tests.processes import line_of
 
 pytestmark = pytest.mark.reliability
 
@@ -50,8 +51,7 @@ class Hosts:
             cwd=ROOT,
         )
         self.stack.callback(self.end, process)
-        assert process.stdout is not None
-        assert process.stdout.readline() == "serving\n"
+        assert line_of(process) == "serving\n"
         return process
 
     @staticmethod
@@ -210,7 +210,7 @@ def test_processes_that_start_at_the_same_instant_agree_on_one_host(tmp_path: Pa
                 process.stdin.flush()
 
         def hear() -> list[str]:
-            return sorted(process.stdout.readline() for process in processes if process.stdout)
+            return sorted(line_of(process) for process in processes if process.stdout)
 
         assert hear() == ["ready\n"] * 2
         for turn in range(50):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import sizes
+from tests import processes
 
 SCRIPT = sizes.ROOT / ".ci" / "run"
 
@@ -29,7 +30,7 @@ def stand_in(folder: Path, name: str, body: str) -> None:
 
 
 def run_script(machine: Path) -> tuple[int, list[str], str]:
-    done = subprocess.run(
+    done = processes.run(
         [str(machine / "bash"), str(SCRIPT)],
         env={"PATH": str(machine)},
         stdin=subprocess.DEVNULL,

@@ -12,6 +12,7 @@ import pytest
 import dev
 import environment
 from environment import Environment, Needs, Project, SetupError
+from tests import processes
 
 PROJECT = """
 [project]
@@ -213,7 +214,7 @@ def run_dev(
 ) -> subprocess.CompletedProcess[str]:
     # The tests themselves may run in an environment that was chosen this way.
     inherited = {key: value for key, value in os.environ.items() if key != "EMBEDQ_VENV"}
-    return subprocess.run(
+    return processes.run(
         [sys.executable, str(script), *words],
         cwd=cwd,
         env={**inherited, **variables},

@@ -1,7 +1,6 @@
 """The gate lets nothing through: each rule it relies on catches a planted fault."""
 
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 import check
 import dev
 from check import Result, Step
+from tests import processes
 
 ROOT = check.ROOT
 
@@ -73,7 +73,7 @@ def test_ci_runs_the_gate_and_then_the_tests_last() -> None:
 )
 def test_ruff_knows_our_rules(path: str, source: str, rule: str | None) -> None:
     ruff = [sys.executable, "-m", "ruff", "check", "--output-format=concise", "--no-cache"]
-    done = subprocess.run(
+    done = processes.run(
         [*ruff, "--stdin-filename", path, "-"],
         cwd=ROOT,
         input=source,
@@ -107,7 +107,7 @@ def test_an_import_that_points_up_is_caught(tmp_path: Path, path: str, planted: 
     target = tmp_path / path
     target.touch()
     target.write_text(target.read_text() + planted)
-    done = subprocess.run(
+    done = processes.run(
         [str(check.BIN / "lint-imports"), "--no-cache"],
         cwd=tmp_path,
         env={"PATH": "", "PYTHONPATH": f"{tmp_path}:{tmp_path / 'transports'}"},

@@ -1,11 +1,12 @@
 """A skipped test must not look like a passed one where everything is installed."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests import processes
 
 CONFTEST = Path(__file__).parent.parent / "conftest.py"
 TESTS = """
@@ -24,7 +25,7 @@ def run_pytest(folder: Path, reason: str, ci: str) -> str:
     (folder / "conftest.py").write_text(CONFTEST.read_text())
     (folder / "test_it.py").write_text(TESTS.format(reason=reason))
     (folder / "pytest.ini").write_text("[pytest]\n")
-    done = subprocess.run(
+    done = processes.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."],
         cwd=folder,
         env={**os.environ, "CI": ci},

@@ -15,6 +15,7 @@ import pytest
 from embedq import Broker
 from embedq.storage.owners import owner_of
 from tests.ipc.peer import eventually
+from tests.processes import line_of
 
 ROOT = Path(__file__).parents[2]
 EMBEDQ = [sys.executable, "-W", "error", "-m", "embedq"]
@@ -158,8 +159,7 @@ def test_a_command_that_waits_never_becomes_the_host_for_others(embedq, tmp_path
     command = [*EMBEDQ, "--db", str(embedq.db), "get", "orders", "--timeout", "60s", "--json"]
     waiter = None
     try:
-        assert host.stdout is not None
-        assert host.stdout.readline() == b"serving\n"
+        assert line_of(host) == b"serving\n"
         waiter = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE)
         sessions = Path(f"{embedq.db}.ipc")
         eventually(lambda: list(sessions.glob("*.marks")), 30)

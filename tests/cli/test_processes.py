@@ -17,6 +17,8 @@ import pytest
 
 from embedq.broker.host import open_engine
 from embedq.storage.owners import owner_of
+from tests import processes
+from tests.processes import line_of, patience
 
 ROOT = Path(__file__).resolve().parents[2]
 EMBEDQ = [sys.executable, "-W", "error", "-m", "embedq"]
@@ -44,7 +46,7 @@ def env(tmp_path):
 @pytest.fixture
 def run(env, tmp_path):
     def run(*args, **more):
-        return subprocess.run(
+        return processes.run(
             [*EMBEDQ, *args],
             env=env,
             cwd=tmp_path,
@@ -122,7 +124,8 @@ def test_a_reader_that_goes_away_is_quiet_and_costs_nothing(run, env, tmp_path):
     assert run("put", "q", "-", "--lines", input=lines).returncode == 0
     command = [*EMBEDQ, "get", "q", "--count", "100"]
     with started(env, *command, stderr=subprocess.PIPE) as process:
-        assert process.stdout.read(10)
+        with patience(process):
+            assert process.stdout.read(10)
         process.stdout.close()
         assert process.wait(PATIENCE_S) == 141
         assert process.stderr.read() == b""
@@ -134,7 +137,7 @@ def test_a_reader_that_goes_away_is_quiet_and_costs_nothing(run, env, tmp_path):
 def test_output_that_cannot_be_written_is_an_error_and_costs_nothing(run, env, tmp_path):
     run("put", "q", "x")
     with Path("/dev/full").open("wb") as full:
-        done = subprocess.run(
+        done = processes.run(
             [*EMBEDQ, "get", "q"],
             env=env,
             stdout=full,
@@ -166,7 +169,7 @@ def test_lines_are_put_as_they_come_and_the_file_is_free_in_between(env, tmp_pat
         for number in (1, 2):
             process.stdin.write(b"line\n")
             process.stdin.flush()
-            assert json.loads(process.stdout.readline())["seq"] == number
+            assert json.loads(line_of(process))["seq"] == number
             eventually(lambda: not owner(tmp_path).alive)
         process.stdin.close()
         process.stdin = None
@@ -175,7 +178,7 @@ def test_lines_are_put_as_they_come_and_the_file_is_free_in_between(env, tmp_pat
 
 def test_commands_beside_a_host_look_or_are_refused(run, env, tmp_path):
     with started(env, sys.executable, "-c", HOST, str(tmp_path / "q.db")) as host:
-        assert host.stdout.readline() == b"ready\n"
+        assert line_of(host) == b"ready\n"
         told = json.loads(run("stats", "--json").stdout)
         assert told["host"]["pid"] == host.pid
         assert told["queues"][0]["groups"][0]["leased"] == 1
@@ -193,7 +196,7 @@ def test_commands_beside_a_host_look_or_are_refused(run, env, tmp_path):
 
 def test_what_a_killed_host_left_open_is_shown(run, env, tmp_path):
     with started(env, sys.executable, "-c", HOST, str(tmp_path / "q.db")) as host:
-        assert host.stdout.readline() == b"ready\n"
+        assert line_of(host) == b"ready\n"
         host.kill()
         host.wait(PATIENCE_S)
     told = json.loads(run("stats", "--json").stdout)
@@ -227,7 +230,7 @@ def test_help_is_quick_and_loads_no_database(env):
         "print(sorted(heavy & set(sys.modules)), file=sys.stderr)\n"
     )
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run(
+    done = processes.run(
         [sys.executable, "-c", code],
         env=env,
         capture_output=True,

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import click
 import pytest
 
 from embedq.cli.program import COMMANDS, Lazy, program
+from tests import processes
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 60
@@ -137,7 +137,7 @@ def powerless(tmp_path):
     kept = {name: value for name, value in os.environ.items() if not name.startswith("EMBEDQ_")}
 
     def run(*args):
-        return subprocess.run(
+        return processes.run(
             [*prefix, sys.executable, "-m", "embedq", *args],
             env={**kept, "PYTHONPATH": str(ROOT), "EMBEDQ_PATH": str(tmp_path / "in" / "q.db")},
             cwd=tmp_path,
@@ -185,7 +185,7 @@ def test_a_folder_that_may_not_be_searched_is_not_an_absent_file(powerless, tmp_
 def shell(tmp_path, line):
     """Run a line of shell in which `$E` is the program; bash can close streams."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("EMBEDQ_")}
-    return subprocess.run(
+    return processes.run(
         ["bash", "-c", line],
         env={
             **kept,

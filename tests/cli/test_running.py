@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import lines_until
+
 ROOT = Path(__file__).resolve().parents[2]
 EMBEDQ = [sys.executable, "-W", "error", "-m", "embedq"]
 PATIENCE_S = 60
@@ -58,16 +60,6 @@ def started(folder: Path, env: dict[str, str], *args: str) -> Iterator[subproces
         process.stdout.close()
 
 
-def read_until(process: subprocess.Popen[str], text: str) -> list[str]:
-    assert process.stdout is not None
-    lines = []
-    for line in process.stdout:
-        lines.append(line.rstrip("\n"))
-        if text in line:
-            return lines
-    raise AssertionError(lines)
-
-
 def put(folder: Path, env: dict[str, str], queue: str, *bodies: str) -> None:
     program = (
         "import sys; from embedq import Broker\n"
@@ -81,7 +73,7 @@ def test_run_says_what_runs_and_ends_in_order(tmp_path, env):
     (tmp_path / "shop.py").write_text(APP.format(role=None))
     put(tmp_path, env, "orders", "one")
     with started(tmp_path, env, "run", "shop:broker", "--grace", "5s") as process:
-        said = read_until(process, "running")
+        said = lines_until(process, "running")
         head = [line for line in said if line != "ship one"]
         assert head[0] == "file      q.db (host)"
         assert head[1:3] == [
@@ -89,25 +81,25 @@ def test_run_says_what_runs_and_ends_in_order(tmp_path, env):
             "consumer  mails/outbox  send  1 task",
         ]
         if head == said:
-            read_until(process, "ship one")
+            lines_until(process, "ship one")
         put(tmp_path, env, "mails", "two")
-        read_until(process, "send two")
+        lines_until(process, "send two")
         process.send_signal(signal.SIGINT)
-        assert read_until(process, "ended ")[-1].startswith("ended     ")
+        assert lines_until(process, "ended ")[-1].startswith("ended     ")
         assert process.wait(PATIENCE_S) == 0
 
 
 def test_a_worker_beside_an_application_is_connected_and_runs_only_its_queues(tmp_path, env):
     (tmp_path / "shop.py").write_text(APP.format(role="host"))
     with started(tmp_path, env, "run", "shop", "--db", "other.db") as first:
-        read_until(first, "running")
+        lines_until(first, "running")
         args = ("worker", "shop", "--queues", "mails", "--db", "other.db", "--json")
         with started(tmp_path, env, *args) as second:
-            told = json.loads(read_until(second, "running")[-1])
+            told = json.loads(lines_until(second, "running")[-1])
             assert (told["role"], told["path"]) == ("client", "other.db")
             assert [each["name"] for each in told["consumers"]] == ["send"]
             second.send_signal(signal.SIGTERM)
-            assert json.loads(read_until(second, "ended")[-1])["stuck"] == 0
+            assert json.loads(lines_until(second, "ended")[-1])["stuck"] == 0
             assert second.wait(PATIENCE_S) == 0
     assert not (tmp_path / "q.db").exists()
 
@@ -118,25 +110,25 @@ def test_a_worker_can_run_its_consumers_in_processes(tmp_path, env):
     put(tmp_path, env, "orders", "one")
     args = ("worker", "shop", "--queues", "orders", "--processes", "2")
     with started(tmp_path, env, *args) as process:
-        said = read_until(process, "running")
+        said = lines_until(process, "running")
         assert "consumer  orders  ship  2 processes" in said
-        words = read_until(process, "ship ")[-1].split()
+        words = lines_until(process, "ship ")[-1].split()
         assert words[2] == "one"
         assert int(words[1]) != process.pid
         process.send_signal(signal.SIGTERM)
-        assert read_until(process, "ended ")
+        assert lines_until(process, "ended ")
         assert process.wait(PATIENCE_S) == 0
 
 
 def test_what_cannot_run_ends_with_2_and_an_explanation(tmp_path, env):
     (tmp_path / "shop.py").write_text("x = 1\n1 / 0\n")
     with started(tmp_path, env, "run", "shop:broker") as process:
-        lines = read_until(process, "error:")
+        lines = lines_until(process, "error:")
         assert process.wait(PATIENCE_S) == 2
     assert "ZeroDivisionError" in lines[-1]
     assert any("shop.py" in line and "line 2" in line for line in lines)
     (tmp_path / "shop.py").write_text(APP.format(role=None))
     with started(tmp_path, env, "worker", "shop", "--queues", "mail") as process:
-        assert "'mail'" in read_until(process, "error:")[-1]
-        assert "mails, orders" in read_until(process, "hint:")[-1]
+        assert "'mail'" in lines_until(process, "error:")[-1]
+        assert "mails, orders" in lines_until(process, "hint:")[-1]
         assert process.wait(PATIENCE_S) == 1

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+from tests import processes
 from tests.docs import transcript
 from tests.docs.markdown import ROOT, Block
 
@@ -73,7 +74,7 @@ def run(steps: list[Typed], folder: Path) -> list[Ran]:
         "COLUMNS": "100",
     }
     session = "".join(f"{step.command}\nprintf '{MARK}%d{MARK}' $?\n" for step in steps)
-    done = subprocess.run(
+    done = processes.run(
         ["sh", "-c", session],
         cwd=folder,
         env=environment,

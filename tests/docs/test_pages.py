@@ -2,13 +2,13 @@
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 import dev
+from tests import processes
 from tests.docs.markdown import ROOT, Block, anchors, blocks, links, pages
 
 PAGES = pages()
@@ -33,7 +33,7 @@ def script_of(found: list[Block]) -> str:
 def run_page(text: str, folder: Path) -> tuple[int, str, str]:
     """Run a page's code in an empty folder, and return the exit code, its output and errors."""
     (folder / "page.py").write_text(script_of(list(blocks(text))))
-    done = subprocess.run(
+    done = processes.run(
         [sys.executable, "-W", "error", "page.py"],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},

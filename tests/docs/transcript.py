@@ -3,10 +3,11 @@
 import doctest
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
+
+from tests import processes
 
 PROMPT = "$ python "
 
@@ -36,7 +37,7 @@ def steps(path: Path) -> list[Step]:
 def run(command: str, examples: Path, folder: Path) -> str:
     """Run one command line in a folder; return all it prints, as a shell would show it."""
     name, *arguments = command.split()
-    done = subprocess.run(
+    done = processes.run(
         [sys.executable, "-W", "error", str(examples / name), *arguments],
         cwd=folder,
         env={**os.environ, "TMPDIR": str(folder)},

@@ -24,6 +24,7 @@ from embedq.lifecycle import Outcome, Reason
 from embedq.message import ErrorInfo
 from tests.ipc.conftest import Served
 from tests.ipc.peer import done, eventually
+from tests.processes import line_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -42,17 +43,15 @@ class Holder:
             stdout=subprocess.PIPE,
             text=True,
         )
-        assert self.process.stdout is not None
-        self.token = bytes.fromhex(self.process.stdout.readline().strip())
+        self.token = bytes.fromhex(line_of(self.process).strip())
         self.marks = self.folder / f"{self.token.hex()}.marks"
-        assert self.process.stdout.readline() == f"holding {most}\n"
+        assert line_of(self.process) == f"holding {most}\n"
 
     def say(self, word: str) -> str:
         assert self.process.stdin is not None
-        assert self.process.stdout is not None
         self.process.stdin.write(f"{word}\n")
         self.process.stdin.flush()
-        return self.process.stdout.readline()
+        return line_of(self.process)
 
     def end(self) -> None:
         self.process.kill()

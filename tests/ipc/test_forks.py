@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import line_of
+
 ROOT = Path(__file__).resolve().parents[2]
 
 HOST = """
@@ -75,10 +77,9 @@ def test_clients_see_the_end_of_a_host_whose_child_lives_on(tmp_path: Path) -> N
     from tests.ipc.peer import Peer
 
     host = start(tmp_path / "q.db", "live")
-    assert host.stdout is not None
     assert host.stdin is not None
     try:
-        endpoint = host.stdout.readline().strip()
+        endpoint = line_of(host).strip()
         with Peer(endpoint) as peer:
             monitor = peer.socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
             try:

@@ -21,6 +21,7 @@ from embedq.ipc.frames import ProtocolError
 from embedq.ipc.ledger import Asked
 from embedq.ipc.link import Link
 from tests.ipc.scripted import SOON, Scene, ScriptedHost, hello, scene, until
+from tests.processes import line_of
 
 
 @pytest.fixture
@@ -361,7 +362,7 @@ def test_a_host_that_is_stopped_and_goes_on_answers_what_was_asked_meanwhile(
 
     link = Link(lambda: Found(1, 1, f"ipc://{tmp_path}/1"), hello, patience_s=None)
     try:
-        assert process.stdout.readline() == "bound\n"
+        assert line_of(process) == "bound\n"
         link.start(SOON)
         os.kill(process.pid, signal.SIGSTOP)
         asked = put(link)

@@ -20,6 +20,7 @@ from embedq.ipc.marks import (
     read_marks,
     word_of,
 )
+from tests.processes import line_of
 
 SESSION = bytes(range(16))
 
@@ -91,8 +92,7 @@ def test_the_lock_tells_whether_the_client_lives(tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
     )
     try:
-        assert child.stdout is not None
-        assert child.stdout.readline() == b"ready\n"
+        assert line_of(child) == b"ready\n"
         path = tmp_path / f"{SESSION.hex()}.marks"
         assert is_alive(path)
         assert owner_of(path) == child.pid

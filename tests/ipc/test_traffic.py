@@ -21,6 +21,7 @@ from embedq.ipc.verbs import served
 from embedq.message import draft
 from tests.ipc.conftest import Served
 from tests.ipc.peer import eventually
+from tests.processes import line_of
 from tests.reliability.interrupting import Strike
 
 
@@ -245,8 +246,7 @@ def test_a_client_that_is_interrupted_gives_everything_back(client: Client) -> N
         cwd=Path(__file__).parents[2],
     )
     try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "3\n"
+        assert line_of(process) == "3\n"
         process.send_signal(signal.SIGINT)
         process.wait(20)
         eventually(client.nothing_is_held)

@@ -24,6 +24,7 @@ import msgspec
 import embedq
 from embedq.broker.host import open_engine
 from embedq.clock import VirtualClock
+from tests.processes import kill
 from tests.reliability.checker import Rules
 from tests.reliability.checker_end import check
 from tests.reliability.invariants import Checker
@@ -132,16 +133,15 @@ def worker(*under: str) -> Iterator[Worker]:
         stdout=subprocess.PIPE,
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": ROOT},
+        start_new_session=True,  # strace leaves behind what it runs if only it is killed
     ) as process:
         try:
             yield Worker(process)
-        finally:
             assert process.stdin is not None
             process.stdin.close()
-            try:
-                process.wait(_PATIENCE_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
+            process.wait(_PATIENCE_S)
+        finally:
+            kill(process)
 
 
 @contextmanager

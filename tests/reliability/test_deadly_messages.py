@@ -4,7 +4,6 @@ tests/workers/test_crashes.py has the first of these; here are the ways a broker
 """
 
 import os
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 
 from embedq import Broker
 from embedq.message import DeadLetter
+from tests import processes
 from tests.reliability.deadly_host import HOWS, MAX_CRASHES, MOST
 from tests.reliability.killing import ROOT
 
@@ -45,7 +45,7 @@ class World:
         command = [sys.executable, "-m", "tests.reliability.deadly_host"]
         while not self.codes or self.codes[-1] != 0:
             assert len(self.codes) < _PATIENCE, f"it never ended by itself: {self.codes}"
-            ended = subprocess.run(
+            ended = processes.run(
                 [*command, str(self.path), str(self.log), kind, how, *more],
                 env={**os.environ, "PYTHONPATH": ROOT},
                 cwd=ROOT,

@@ -13,6 +13,7 @@ from contextlib import closing
 import pytest
 
 from embedq.broker.host import open_engine
+from tests.processes import line_of
 from tests.storage.rivals import program, run, say
 
 pytestmark = pytest.mark.reliability
@@ -111,7 +112,7 @@ def test_a_child_that_outlives_its_host_does_not_keep_the_next_one_out(tmp_path)
             print(file=host.stdin, flush=True)  # the child wakes up beside the new host
             codes = say(host)["codes"]
             assert codes == dict.fromkeys(codes, "forked_broker")
-            assert not host.stdout.readline(), "the child has ended"
+            assert not line_of(host), "the child has ended"
             seqs = []
             while leases := engine.claim(group, 100):
                 seqs += [lease.seq for lease in leases]

@@ -15,6 +15,7 @@ from embedq.broker.desk import Desk
 from embedq.broker.host import open_engine
 from embedq.storage.ops import Op, PutRows
 from tests.conformance.scenario import row
+from tests.processes import line_of, patience
 from tests.reliability import redriving
 
 pytestmark = pytest.mark.reliability
@@ -31,14 +32,13 @@ def killed_at(path: Path, progress: int) -> int:
         [sys.executable, "-c", code, str(path)], cwd=ROOT, stdout=subprocess.PIPE, text=True
     ) as process:
         try:
-            assert process.stdout is not None
             told = 0
-            for line in process.stdout:
-                told = int(line)
-                if told >= progress:
-                    break
+            while told < progress:
+                told = int(line_of(process))
             process.send_signal(signal.SIGKILL)
-            told = max(told, *map(int, process.stdout.read().split()), 0)
+            assert process.stdout is not None
+            with patience(process):
+                told = max(told, *map(int, process.stdout.read().split()), 0)
         finally:
             process.kill()
     assert process.returncode == -signal.SIGKILL

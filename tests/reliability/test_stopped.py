@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.processes import line_of
 from tests.reliability.killing import ROOT
 from tests.reliability.stopped_host import HANDLERS, LEASE_S, PULLED
 
@@ -27,8 +28,7 @@ def stop_and_go(path: Path, *more: str) -> dict[str, Any]:
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, cwd=ROOT
     ) as host:
         try:
-            assert host.stdout is not None
-            assert host.stdout.readline() == b"ready\n"
+            assert line_of(host) == b"ready\n"
             host.send_signal(signal.SIGSTOP)
             os.waitid(os.P_PID, host.pid, os.WSTOPPED | os.WNOWAIT)
             threading.Event().wait(3 * LEASE_S)

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import embedq
+from tests.processes import line_of
 
 ROOT = str(Path(embedq.__file__).parents[1])
 
@@ -69,7 +70,7 @@ def program(code, *arguments):
 
 def say(process):
     """Wait for the next line of a program, which is JSON."""
-    line = process.stdout.readline()
+    line = line_of(process)
     if not line:
         raise AssertionError(f"the program ended: {process.stderr.read()}")
     return json.loads(line)

@@ -14,6 +14,7 @@ import pytest
 from embedq.broker.host import open_engine
 from embedq.limits import LIMITS
 from embedq.storage.pinning import readers_of
+from tests.processes import line_of
 
 READER = """
 import sqlite3, sys
@@ -31,8 +32,7 @@ def reader(path: Path) -> Iterator[int]:
         [sys.executable, "-c", READER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     try:
-        assert child.stdout is not None
-        assert child.stdout.readline() == b"reading\n"
+        assert line_of(child) == b"reading\n"
         yield child.pid
     finally:
         child.kill()

@@ -7,7 +7,6 @@ import json
 import platform
 import re
 import sqlite3
-import subprocess
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
@@ -39,6 +38,7 @@ from bench_figures import (
     table,
     value_table,
 )
+from tests import processes
 
 BENCH = sizes.ROOT / "tools" / "bench.py"
 ROW = Row("put", "put", "ours", "theirs", goal=1.0)
@@ -302,7 +302,7 @@ def test_tables_go_between_the_marks_of_a_page() -> None:
 def test_a_quick_run_measures_every_row(tmp_path: Path) -> None:
     saved = tmp_path / "figures.json"
     command = [sys.executable, str(BENCH), "store", "--quick", "--rounds", "1"]
-    done = subprocess.run(
+    done = processes.run(
         [*command, "--dir", str(tmp_path), "--json", str(saved)],
         capture_output=True,
         text=True,

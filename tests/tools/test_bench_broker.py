@@ -22,6 +22,7 @@ import bench_broker_plan as plan
 import sizes
 from bench_broker_sides import Host, Leased
 from bench_run import Options, Seen
+from tests import processes
 from tests.docs import markdown
 
 BENCH = sizes.ROOT / "tools" / "bench.py"
@@ -31,7 +32,7 @@ ROWS = (*plan.ROWS, *plan.LATENCIES)
 
 def run_bench(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(BENCH), "broker", "--quick", "--rounds", "1", "--dir"]
-    return subprocess.run(
+    return processes.run(
         [*command, str(folder), *arguments],
         capture_output=True,
         text=True,

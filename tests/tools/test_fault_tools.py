@@ -1,11 +1,11 @@
 """The tools that look for lost messages: they run, say what they found, and find what is there."""
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests import processes
 from tests.reliability.nth import needs_strace
 
 pytestmark = pytest.mark.reliability
@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def run(tool, *arguments):
-    done = subprocess.run(
+    done = processes.run(
         [sys.executable, f"tools/{tool}.py", *arguments],
         cwd=ROOT,
         capture_output=True,

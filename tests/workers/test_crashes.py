@@ -1,7 +1,6 @@
 """Promise P5 for handlers that end their process: how often they start, and their neighbours."""
 
 import os
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 from embedq.broker.host import open_engine
 from embedq.lifecycle import Reason
 from embedq.storage.rows import DeadRow
+from tests import processes
 
 PROGRAM = Path(__file__).with_name("crash_program.py")
 pytestmark = pytest.mark.reliability
@@ -40,7 +40,7 @@ class World:
             **self.policy,
         }
         while len(self.codes) < 30:
-            ended = subprocess.run(
+            ended = processes.run(
                 [*command, str(slots)],
                 env=environment,
                 timeout=60,

@@ -1,11 +1,12 @@
 """Handlers that fork: the child is the user's, the broker stays the parent's."""
 
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests import processes
 
 PROGRAM = """
 import os, signal, sys, threading, warnings
@@ -81,7 +82,7 @@ def test_a_child_ends_as_a_program_would_and_the_parent_goes_on(
     tmp_path: Path, what: str, code: int, said: str, kind: str
 ) -> None:
     path = tmp_path / "q.db"
-    done = subprocess.run(
+    done = processes.run(
         [sys.executable, "-c", PROGRAM, str(path), kind, what],
         capture_output=True,
         text=True,
@@ -120,7 +121,7 @@ with broker:
 
 
 def test_a_child_that_leaves_the_block_of_its_parent_neither_waits_nor_closes(tmp_path: Path):
-    done = subprocess.run(
+    done = processes.run(
         [sys.executable, "-c", MAIN, str(tmp_path / "q.db")],
         capture_output=True,
         text=True,
@@ -137,7 +138,7 @@ def test_a_child_in_which_even_the_output_fails_ends_all_the_same(tmp_path: Path
         "    sys.stdout.close()\n    end_child(None)\n"
         "print(os.waitstatus_to_exitcode(os.wait()[1]))\n"
     )
-    done = subprocess.run(
+    done = processes.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=25
     )
     assert done.stdout == "1\n"

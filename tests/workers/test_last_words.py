@@ -1,7 +1,6 @@
 """A message that killed its host says with which signal: real processes that end in every way."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import pytest
 
 from embedq.broker.host import open_engine
 from embedq.message import ErrorInfo
+from tests import processes
 
 PROGRAM = Path(__file__).with_name("last_words_program.py")
 pytestmark = pytest.mark.reliability
@@ -29,7 +29,7 @@ class World:
 
     def run(self, how: str, kind: str = "thread", peculiarity: str = "") -> tuple[int, str]:
         """Run the program to its end; return its exit code and what it said of its errors."""
-        ended = subprocess.run(
+        ended = processes.run(
             [sys.executable, str(PROGRAM), str(self.path), kind, how, peculiarity],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
             timeout=60,
