@@ -160,12 +160,19 @@ def _link(settings: Settings, clock: Clock | None, limits: Limits) -> Backing | 
             limits,
             1.0,
             clock=clock,
-            open_host=lambda: _host(settings, clock, limits),
+            open_host=lambda: _successor(settings, clock, limits),
         )
     except EmbedqError as error:
         if error.retryable:
             return None
         raise
+
+
+def _successor(settings: Settings, clock: Clock | None, limits: Limits) -> Hosted:
+    """Become the next host; returns once the clients of the last one can find it."""
+    host = _host(settings, clock, limits)
+    host.wait_until_served()
+    return host
 
 
 def _make_folder(path: Path) -> None:

@@ -18,7 +18,8 @@ from embedq.errors import EmbedqError, StoreInUse
 
 _log = logging.getLogger("embedq")
 
-#: Seconds between two attempts that failed for other reasons than somebody being quicker.
+#: Seconds between two attempts that failed for other reasons than somebody being quicker. A host
+#: that has opened is left alone for as long: the next look must be able to find it.
 _PAUSE_S: Final = 1.0
 
 
@@ -33,6 +34,7 @@ class Host(Protocol):
 class Succession:
     """Becomes the host when there is none. `open_host` raises StoreInUse if there is one.
 
+    It returns once the host can be found: whoever misses it is no reason to open another.
     `host`: one that this process has opened before.
     """
 
@@ -79,6 +81,7 @@ class Succession:
             self._tell(error)
             return
         with self._lock:
+            self._not_before = self._monotonic() + _PAUSE_S
             if not self._closed:
                 self.host = host
                 return

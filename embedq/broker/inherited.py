@@ -132,11 +132,14 @@ class GiveAnew(Task):
         return (Reissue(anew),) if anew else ()
 
     def _is_open(self, group: GroupState, row: DeliveryRow, shown: Shown) -> bool:
-        as_said = (row.epoch, row.counter, row.session) == (
-            *(self._epoch, shown.counter, self._session),
-        )
+        if row.ended is not None or row.session != self._session:
+            return False
+        as_said = (row.epoch, row.counter) == (self._epoch, shown.counter)
+        # A host in between gave it anew and died before its client heard that: who has heard of
+        # no host of that epoch has got nothing else from it.
+        renamed = self._epoch < row.epoch < self._engine.store.epoch
         # One that waits again was found by somebody who did not know of the client.
-        return row.ended is None and as_said and row.seq not in group.index.entries
+        return (as_said or renamed) and row.seq not in group.index.entries
 
     def apply(self) -> None:
         """Make the leases, as far as the messages have not been met yet."""

@@ -221,7 +221,7 @@ class Session:
         issued, as_counter = self.inherited[counter]
         if 0 < head < issued:
             # Given anew by a host that died with the client, before that wrote the new name.
-            return Progress.STARTED
+            return Progress.STARTED if noted else None
         return noted.get(as_counter) if head in {0, issued} else None
 
     def freeze(self) -> None:

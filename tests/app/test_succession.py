@@ -14,6 +14,8 @@ import pytest
 
 from embedq import Broker, StoreFailed, StoreInUse
 from embedq.app.succession import Succession
+from embedq.ipc.server import Server
+from embedq.storage.owners import owner_of
 from tests.processes import line_of
 
 HOST = """
@@ -99,6 +101,40 @@ def test_what_keeps_it_from_taking_over_is_told_and_tried_again_in_a_second() ->
         settled(succession)
     assert tries == [0.0, 1.0]
     assert [str(error).split("\n")[0] for error in told] == ["no disk", "no disk"]
+
+
+def test_a_host_that_was_just_opened_is_left_alone_until_it_could_have_been_found() -> None:
+    now = [0.0]
+    opened: list[Opened] = []
+
+    def open_host() -> Opened:
+        opened.append(Opened())
+        return opened[-1]
+
+    succession = Succession(open_host, lambda: now[0], lambda _: None)
+    for moment in (0.0, 0.5, 1.0):
+        now[0] = moment
+        succession.missing()
+        settled(succession)
+    assert [host.closed for host in opened] == [1, 0]
+
+
+def test_a_client_that_takes_over_and_is_slow_to_serve_opens_the_file_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, start = tmp_path / "app.db", Server.start
+
+    def slowly(server: Server) -> None:
+        threading.Event().wait(0.3)  # looks for a host come every 50 ms
+        start(server)
+
+    with host_process(path) as process, Broker(path) as broker:
+        monkeypatch.setattr(Server, "start", slowly)
+        process.kill()
+        broker.queue("orders", int).put(1)
+        owner = owner_of(path)
+        assert owner is not None
+        assert owner.epoch == 2
 
 
 def test_a_host_that_opens_while_the_broker_closes_is_closed() -> None:

@@ -122,6 +122,17 @@ def test_a_lease_of_an_earlier_host_is_found_by_what_that_host_called_it(
     marks.close()
 
 
+def test_a_name_that_a_client_died_without_writing_down_may_be_of_what_has_started(
+    leases: list[Lease], tmp_path: Path
+) -> None:
+    marks = Marks.create(tmp_path, bytes(16), 4)
+    marks.renew(EPOCH - 2, [(3, 71)])
+    session = made(marks=marks.path)
+    session.inherit(leases[0], EPOCH - 1, 5)  # what the host in between called it
+    assert session.progress(EPOCH) == {leases[0].counter: Progress.STARTED}
+    marks.close()
+
+
 def test_where_nobody_can_tell_deliveries_have_started(
     leases: list[Lease], tmp_path: Path
 ) -> None:
