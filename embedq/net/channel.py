@@ -119,6 +119,8 @@ class Channel(asyncio.Protocol):
             outbox.flush()
             if outbox.unsent < unsent:
                 self.moved_at = self._now()
+                if not outbox.unsent and self._held:
+                    self._above.moved()  # nothing waits, so that nobody else will tell
 
     def pause_writing(self) -> None:
         """Bytes wait: they are counted where it matters."""

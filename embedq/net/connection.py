@@ -98,6 +98,8 @@ class Connection:
         slow = self.channel.unsent > self.limits.unsent_most_bytes
         if self.cause is None and not slow:
             self.channel.write(data, left)
+            if self.is_clogged and not self._closing:
+                self.hold("unsent")
             return
         if left is not None:
             self.site.soon(lambda: left(False))

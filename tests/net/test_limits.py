@@ -1,0 +1,184 @@
+"""Each limit of a listener, on both sides of it; whoever is over it pays alone."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from tests.conformance.transport_suite import dial, eventually, is_cut
+from tests.net.client import Client
+
+
+def alive(client: Client) -> bool:
+    return client.say("PUT q x").startswith("STORED")
+
+
+def test_as_many_connections_as_allowed_and_none_more(listen):
+    listener = listen(connections=2)
+    first, second, third = Client(listener), Client(listener), dial(listener)
+    assert is_cut(third)
+    assert alive(first)
+    assert alive(second)
+    assert listener.stats.refused == {"connections": 1}
+    for each in (first.socket, second.socket, third):
+        each.close()
+
+
+def test_one_address_may_have_so_many_and_none_more(listen):
+    listener = listen(connections_per_peer=1)
+    first, second = Client(listener), dial(listener)
+    assert is_cut(second)
+    second.close()
+    first.close()
+    eventually(lambda: not listener.stats.connections)
+    third = Client(listener)
+    assert alive(third)
+    third.close()
+
+
+def test_a_body_of_exactly_the_limit_is_stored_a_longer_one_refused(listen):
+    client = Client(listen(message_bytes=10))
+    assert client.say(f"PUT q {'x' * 10}").startswith("STORED")
+    assert client.say(f"PUT q {'x' * 11}") == "ERROR limit_exceeded"
+    assert alive(client)
+    client.close()
+
+
+def test_a_frame_over_the_limit_ends_its_connection_before_it_is_complete(listen):
+    listener = listen(frame_bytes=100)
+    client, other = Client(listener), Client(listener)
+    client.socket.sendall(b"PUT q " + b"x" * 94)
+    client.socket.sendall(b"y")
+    assert is_cut(client.socket)
+    assert alive(other)
+    assert listener.stats.faults == {"too_long": 1}
+    client.close()
+    other.close()
+
+
+def test_subscriptions_of_one_connection_are_counted(listen):
+    client = Client(listen(subscriptions=1))
+    client.socket.sendall(b"GET a\nGET b\n")
+    assert client.line() == "ERROR not_allowed"
+    assert alive(client)
+    client.close()
+
+
+def test_deliveries_that_are_held_are_counted(broker, listen):
+    client = Client(listen(unacked=1))
+    for _ in range(2):
+        client.put(b"x")
+    client.ask()
+    client.ask()
+    client.get()
+    assert client.say("PUT other y").startswith("STORED")  # the second message has not come
+    first = client._held
+    client.socket.sendall(f"ACK {first}\n".encode())
+    assert sorted([client.line()[:7], client.line()[:7]]) == ["MESSAGE", "OK"]
+    client.close()
+
+
+@pytest.mark.parametrize(
+    ("limit", "what"), [("pending_puts", {"pending_puts": 1}), ("bytes", {"pending_bytes": 1})]
+)
+def test_with_one_put_under_way_a_socket_is_read_on_only_after_its_commit(listen, limit, what):
+    client = Client(listen(**what))
+    for _ in range(3):
+        client.socket.sendall(b"PUT q x\n" * 50)
+        for _ in range(50):
+            assert client.line().startswith("STORED")
+    client.close()
+
+
+# --------------------------------------------------------------------------------- deadlines
+
+
+def test_who_does_not_log_in_in_time_is_cut(listen, clock):
+    class Everybody:
+        def identify(self, _credentials):
+            return None
+
+    listener = listen(auth=Everybody(), login_s=10)
+    client = Client(listener)
+    eventually(lambda: listener.stats.connections == 1)
+    clock.advance(9.9)
+    listener.look()
+    assert client.say("PUT q x") == "ERROR not_allowed"
+    clock.advance(0.2)
+    listener.look()
+    assert is_cut(client.socket)
+    assert listener.stats.closed == {"login_timeout": 1}
+    client.close()
+
+
+def test_a_frame_has_its_time_and_each_frame_begins_anew(listen, clock):
+    listener = listen(frame_s=10)
+    client, other = Client(listener), Client(listener)
+    for _ in range(3):
+        client.socket.sendall(b"PUT q x\nPUT q")  # always inside a frame, always another one
+        client.line()
+        clock.advance(6)
+        listener.look()
+        client.socket.sendall(b" x\n")
+        assert client.line().startswith("STORED")
+    got = listener.stats.bytes_in
+    client.socket.sendall(b"P")
+    eventually(lambda: listener.stats.bytes_in == got + 1)
+    for letter in (b"U", b"T"):  # a byte now and then does not help
+        clock.advance(6)
+        client.socket.sendall(letter)
+    listener.look()
+    assert is_cut(client.socket)
+    assert alive(other)
+    client.close()
+    other.close()
+
+
+def test_an_idle_connection_is_cut_unless_it_waits_for_a_message(listen, clock):
+    listener = listen(idle_s=10)
+    idle, waiting, busy = Client(listener), Client(listener), Client(listener)
+    waiting.socket.sendall(b"GET q2\n")
+    assert alive(busy)
+    clock.advance(9)
+    assert alive(busy)
+    eventually(lambda: listener.stats.connections == 3)
+    clock.advance(2)
+    listener.look()
+    assert is_cut(idle.socket)
+    assert busy.say("PUT q2 x").startswith("STORED")
+    assert waiting.line().startswith("MESSAGE")
+    for each in (idle, waiting, busy):
+        each.close()
+
+
+def flood(client: Client, count: int) -> None:
+    """Ask for answers and read none of them."""
+    client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.socket.settimeout(0.2)
+    try:
+        for _ in range(count):
+            client.socket.sendall(b"PUT q x\n" * 100)
+    except (TimeoutError, ConnectionError):
+        pass
+
+
+def test_who_reads_nothing_is_not_read_either_and_cut_in_the_end(broker, listen, clock):
+    listener = listen(unsent_pause_bytes=2_000, stall_s=30)
+    client, other = Client(listener), Client(listener)
+    flood(client, 500_000)
+    stored = [0, -1]
+    while stored[-1] != stored[-2]:  # what had been read before is still being answered
+        assert alive(other)
+        stored.append(broker.queue("q").stats().stored - len(stored))
+    assert stored[-1] < 500_000
+    clock.advance(29)
+    listener.look()
+    assert listener.stats.connections == 2
+    clock.advance(2)
+    listener.look()
+    eventually(lambda: listener.stats.connections == 1)
+    assert listener.stats.closed == {"stalled": 1}
+    assert alive(other)
+    client.close()
+    other.close()

@@ -1,0 +1,179 @@
+"""Where a listener listens: addresses, Unix sockets, who may come from where, what is refused."""
+
+from __future__ import annotations
+
+import socket
+import stat
+
+import pytest
+
+from embedq import (
+    InsecureListener,
+    InvalidOption,
+    ListenFailed,
+    NotRunning,
+    TransportNotFound,
+)
+from embedq.net.allow import AllowList, is_loopback
+from embedq.net.url import parse_url
+from tests.conformance.transport_suite import dial, is_cut
+from tests.net.client import Client
+from tests.net.lines import LINES
+
+
+def test_an_address_says_protocol_host_port_and_options():
+    place = parse_url("sspq://[::1]:8888?queue=a%20b&dead")
+    assert (place.transport, place.host, place.port) == ("sspq", "::1", 8888)
+    assert place.options == {"queue": "a b", "dead": ""}
+    assert parse_url("sspq://").host == "127.0.0.1"
+    assert parse_url("sspq://localhost").port is None
+    assert parse_url("a+unix:///run/a.sock?x=1").path == "/run/a.sock"
+    assert parse_url("a://?unix=/run/a.sock").path == "/run/a.sock"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "nonsense",
+        "://",
+        "sspq:8888",
+        "sspq://h:99999",
+        "sspq://h:x",
+        "sspq://me@h",
+        "sspq://h/path",
+        "sspq://h?a=1&a=2",
+        "sspq://h#x",
+        "sspq+unix://h/path",
+        "sspq+unix:///",
+        "sspq://h:1?unix=/x",
+        5,
+        None,
+    ],
+)
+def test_an_address_that_cannot_be_meant_is_refused_with_an_example(url):
+    with pytest.raises(InvalidOption, match="cannot be used") as caught:
+        parse_url(url)
+    assert "sspq://" in str(caught.value.hint)
+
+
+def test_a_protocol_that_is_not_installed_and_an_unknown_option_are_named(broker, listen):
+    with pytest.raises(TransportNotFound, match="gopher"):
+        broker.listen("gopher://127.0.0.1:0")
+    with pytest.raises(InvalidOption, match="colour") as caught:
+        listen(colour="red")
+    assert "create" in str(caught.value.hint)
+    with pytest.raises(InvalidOption, match="create"):
+        listen("lines://127.0.0.1:0?create=perhaps")
+
+
+def test_an_address_in_use_is_told(listen):
+    listener = listen()
+    with pytest.raises(ListenFailed, match="in use"):
+        listen(listener.url)
+
+
+def test_what_other_machines_reach_needs_to_know_who_they_are(listen):
+    for url in ("lines://0.0.0.0:0", "lines://[::]:0", "lines://some.host:1"):
+        with pytest.raises(InsecureListener, match="other machines"):
+            listen(url)
+    client = Client(listen("lines://0.0.0.0:0", insecure=True))
+    client.put(b"x")
+    client.close()
+
+
+def test_loopback_is_what_only_this_machine_reaches():
+    assert all(map(is_loopback, ["127.0.0.1", "127.9.9.9", "::1", "localhost"]))
+    assert not any(map(is_loopback, ["0.0.0.0", "::", "10.0.0.1", "example.org", ""]))
+
+
+# ------------------------------------------------------------------------------ allow-lists
+
+
+def test_addresses_and_networks_are_allowed():
+    allowed = AllowList(["10.0.0.0/8", "::1", "192.168.1.7"])
+    assert all(map(allowed.has, ["10.1.2.3", "::1", "192.168.1.7", "::ffff:10.0.0.1", ""]))
+    assert not any(map(allowed.has, ["11.0.0.1", "192.168.1.8", "::2", "?", "fe80::1%eth0"]))
+    with pytest.raises(InvalidOption, match=r"10\.0\.0\.1/8"):
+        AllowList(["10.0.0.1/8"])
+
+
+def test_who_comes_from_elsewhere_is_closed_at_once(listen):
+    listener = listen(allow=["10.0.0.0/8"])
+    with dial(listener) as sock:
+        assert is_cut(sock)
+    assert listener.stats.refused == {"address": 1}
+
+
+# ----------------------------------------------------------------------------- Unix sockets
+
+
+def test_a_unix_socket_is_its_owners_and_goes_with_the_listener(listen, tmp_path):
+    path = tmp_path / "a.sock"
+    listener = listen(f"lines+unix://{path}")
+    assert listener.address == str(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    client = Client(listener)
+    client.put(b"x")
+    client.close()
+    listener.close()
+    assert not path.exists()
+
+
+def test_a_socket_whose_listener_died_is_replaced_a_live_one_and_a_file_stay(listen, tmp_path):
+    path = tmp_path / "a.sock"
+    dead = socket.socket(socket.AF_UNIX)
+    dead.bind(str(path))
+    dead.close()
+    listener = listen(f"lines+unix://{path}")
+    with pytest.raises(ListenFailed, match="somebody listens"):
+        listen(f"lines+unix://{path}")
+    client = Client(listener)
+    client.put(b"x")
+    client.close()
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(ListenFailed, match="no socket"):
+        listen(f"lines+unix://{tmp_path}/file")
+    with pytest.raises(ListenFailed, match="107 bytes"):
+        listen(f"lines+unix://{tmp_path}/{'x' * 120}")
+
+
+def test_a_successor_at_the_same_path_is_not_removed(listen, tmp_path):
+    path = tmp_path / "a.sock"
+    listener = listen(f"lines+unix://{path}")
+    path.unlink()
+    with socket.socket(socket.AF_UNIX) as successor:
+        successor.bind(str(path))
+        listener.close()
+        assert path.exists()
+
+
+# ----------------------------------------------------------------------------- with a broker
+
+
+def test_a_listener_runs_while_its_broker_does(tmp_path):
+    from embedq import Broker
+
+    broker = Broker(tmp_path / "again.db")
+    listener = broker.listen("lines://127.0.0.1:0", transport=LINES)
+    with pytest.raises(NotRunning, match="not listened"):
+        _ = listener.address
+    for _ in range(2):
+        with broker:
+            client = Client(listener)
+            client.put(b"x")
+        assert is_cut(client.socket)
+        client.close()
+    with Broker(tmp_path / "again.db") as other:
+        assert other.queue("q").stats().stored == 2
+
+
+def test_a_client_of_another_host_can_listen_too(broker, tmp_path):
+    from embedq import Broker
+
+    with Broker(tmp_path / "q.db", role="client") as second:
+        client = Client(second.listen("lines://127.0.0.1:0", transport=LINES))
+        client.put(b"through both")
+        assert client.get() == b"through both"
+        client.settle()
+        client.close()
+    assert broker.queue("q").stats().stored == 0

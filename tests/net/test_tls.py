@@ -1,0 +1,145 @@
+"""TLS: certificates of listeners and clients, reloading, what is no TLS, half-closed ends."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import ssl
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import trustme
+
+from embedq import InvalidOption
+from embedq.net import TLS
+from tests.conformance.transport_suite import Dialect, TransportSuite, dial, eventually, is_cut
+from tests.net.client import Client
+from tests.net.lines import LINES, LinesSession
+
+
+@pytest.fixture(scope="session")
+def papers(tmp_path_factory):
+    """Certificates of two authorities: name.pem is key and chain, ca-N.pem the authority."""
+    folder = tmp_path_factory.mktemp("papers")
+    for number in (1, 2):
+        authority = trustme.CA(key_type=trustme.KeyType.ECDSA)
+        authority.cert_pem.write_to_path(str(folder / f"ca-{number}.pem"))
+        made = authority.issue_cert("localhost", common_name=f"anna-{number}")
+        made.private_key_and_cert_chain_pem.write_to_path(str(folder / f"pair-{number}.pem"))
+    return folder
+
+
+def context(papers, authority: int = 1, own: int | None = None) -> ssl.SSLContext:
+    made = ssl.create_default_context(cafile=str(papers / f"ca-{authority}.pem"))
+    if own is not None:
+        made.load_cert_chain(papers / f"pair-{own}.pem")
+    return made
+
+
+class Encrypted(Dialect):
+    url = "lines://127.0.0.1:0"
+    garbage = b"HELLO?\n"
+    fragment = b"PUT q "
+    bodies = (b"", b"x", "Grüße".encode(), b"b" * 100_000)
+
+    def __init__(self, papers) -> None:
+        self.papers = papers
+        self.options = {"transport": LINES, "tls": TLS(papers / "pair-1.pem")}  # type: ignore[misc]
+
+    def connect(self, listener):
+        return Client(listener, context(self.papers))
+
+
+class TestConformance(TransportSuite):
+    @pytest.fixture
+    def dialect(self, papers):
+        return Encrypted(papers)
+
+
+def test_a_client_certificate_is_a_login(listen, papers, monkeypatch):
+    seen: list[Any] = []
+    real = LinesSession.__init__
+
+    def noted(self, connection, **options):
+        seen.append(connection.identity)
+        real(self, connection, **options)
+
+    monkeypatch.setattr(LinesSession, "__init__", noted)
+    listener = listen("lines://0.0.0.0:0", tls=TLS(papers / "pair-1.pem", ca=papers / "ca-2.pem"))
+    client = Client(listener, context(papers, own=2))
+    client.put(b"x")
+    assert [identity.name for identity in seen] == ["anna-2"]
+    client.close()
+
+
+@pytest.mark.parametrize("own", [None, 1])
+def test_a_client_without_the_right_certificate_gets_nothing(listen, papers, own):
+    listener = listen(tls=TLS(papers / "pair-1.pem", ca=papers / "ca-2.pem"))
+    with dial(listener) as plain:
+        made = context(papers, own=own)
+        with (
+            made.wrap_socket(plain, server_hostname="localhost") as wrapped,
+            suppress(ssl.SSLError, ConnectionError),
+        ):
+            assert not wrapped.recv(1)
+    eventually(lambda: listener.stats.closed == {"tls": 1})
+    assert listener.stats.faults == {"tls": 1}
+
+
+def test_what_is_no_tls_ends_its_own_connection(listen, papers):
+    listener = listen(tls=TLS(papers / "pair-1.pem"))
+    healthy = Client(listener, context(papers))
+    with dial(listener) as hostile:
+        hostile.sendall(b"GET / HTTP/1.1\r\n\r\n" * 100)
+        assert is_cut(hostile)
+    healthy.put(b"x")
+    healthy.close()
+
+
+def test_a_handshake_has_the_time_of_a_login(listen, papers, clock):
+    listener = listen(tls=TLS(papers / "pair-1.pem"), login_s=10)
+    with dial(listener) as silent:
+        eventually(lambda: listener.stats.connections == 1)
+        clock.advance(11)
+        listener.look()
+        assert is_cut(silent)
+    assert listener.stats.closed == {"login_timeout": 1}
+
+
+def test_a_new_certificate_holds_from_the_reload_on_and_a_bad_one_changes_nothing(
+    listen, papers, tmp_path
+):
+    shutil.copy(papers / "pair-1.pem", tmp_path / "now.pem")
+    listener = listen(tls=TLS(tmp_path / "now.pem"))
+    old = Client(listener, context(papers, 1))
+    (tmp_path / "now.pem").write_text("nonsense")
+    with pytest.raises(InvalidOption, match="cannot be used"):
+        listener.reload()
+    Client(listener, context(papers, 1)).close()
+    shutil.copy(papers / "pair-2.pem", tmp_path / "now.pem")
+    listener.reload()
+    new = Client(listener, context(papers, 2))
+    for each in (old, new):
+        each.put(b"x")
+        each.close()
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"cert": "missing.pem"}, {"cert": "ca-1.pem"}, {"cert": "pair-1.pem", "ca": "none"}]
+)
+def test_files_that_cannot_be_used_are_named(listen, papers, wrong):
+    with pytest.raises(InvalidOption, match="tls"):
+        listen(tls=TLS(**{name: papers / value for name, value in wrong.items()}))
+    with pytest.raises(InvalidOption, match="tls"):
+        listen(tls="cert.pem")
+
+
+def test_a_client_that_only_shuts_its_side_is_still_answered(broker, listen, papers):
+    listener = listen(tls=TLS(papers / "pair-1.pem"))
+    client = Client(listener, context(papers))
+    client.socket.sendall(b"PUT q x\n" * 3)
+    client.socket.shutdown(socket.SHUT_WR)
+    eventually(lambda: broker.queue("q").stats().stored == 3)
+    eventually(lambda: not listener.stats.connections)
+    client.close()
