@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from embedq.broker.endings import RELEASED, Ending
+from embedq.broker.endings import RELEASED, Ending, Released
 from embedq.broker.leases import Lease
 from embedq.broker.port import DeskPort, GroupPort
 from embedq.errors import EmbedqError, GroupNotFound, StaleLease
@@ -234,9 +234,17 @@ class Dispatcher:
             self._something.set()
 
     async def _step(self, free: int) -> None:
-        """Settle what has ended and claim what somebody has room for, in one commit."""
+        """Settle what has ended and claim what somebody has room for, in one commit.
+
+        What is given back goes first, alone: a claim of the same commit would pass it by.
+        """
         ended, self._ended = self._ended, []
-        takes, self._takes = list(self._takes), deque()
+        takes: list[Take] = []
+        if any(isinstance(each.ending, Released) for each in ended):
+            free = 0
+            self._something.set()
+        else:
+            takes, self._takes = list(self._takes), deque()
         wanted = sum(take.most for take in takes)
         pairs = [(each.delivery.lease, each.ending) for each in ended]
         try:

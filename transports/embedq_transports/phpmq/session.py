@@ -1,0 +1,184 @@
+"""One PHPMQ connection: publishes, one window, acks by id, and never a reply.
+
+Knows: what each message of a client does to queues, what is sent and to whom.
+Does not know: bytes, sockets, how messages are stored and leased.
+
+Numbers in brackets, as in (4), are the sections of docs/protocols/phpmq.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from embedq.errors import EmbedqError
+from embedq.message import Draft, Receipt as Stored
+from embedq.names import from_wire
+from embedq.net import Connection, Delivery, Rejected, Released, Session, Subscription
+from embedq_transports.phpmq.wire import (
+    Ack,
+    Consume,
+    DeadLetter,
+    Dispatch,
+    Event,
+    Fault,
+    Form,
+    Publish,
+    Receipt,
+    Requeue,
+    ServerWire,
+    WireLimits,
+    encode,
+    seconds_left,
+)
+
+RELEASED_TO_TAIL: Final = Released(tail=True)
+#: What the third package of a dispatch depends on (4).
+TTLS: Final = ("auto", "always", "never")
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What holds for all connections of a listener: its options."""
+
+    limits: WireLimits
+    form: Form | None
+    group: str
+    attempts: int
+    receipts: bool
+    ttl: str
+    per_queue: bool
+    create: bool
+
+
+class PhpmqSession(Session):
+    """Serves one client. Nothing is answered: closing is the only sign of an error (4)."""
+
+    def __init__(self, connection: Connection, terms: Terms) -> None:
+        self._connection = connection
+        self._broker = connection.broker
+        self._terms = terms
+        self._wire = ServerWire(form=terms.form, limits=terms.limits)
+        # By the queue's name on the wire. Usually one: the next request takes its place.
+        self._windows: dict[bytes, Subscription] = {}
+        # The client reads a header once and takes what came for the whole (4).
+        connection.gathers = False
+
+    # ------------------------------------------------------------------ called by the network
+
+    def received(self, data: bytes) -> None:
+        """Do what has come, in order."""
+        self._do(self._wire.feed(data))
+
+    def ended(self) -> None:
+        """An end of input is a disconnect, behind everything that came before it."""
+        self._do(self._wire.end())
+
+    def _do(self, events: list[Event]) -> None:
+        self.frames += len(events)
+        self.pending = self._wire.pending
+        for event in events:
+            match event:
+                case Publish():
+                    self._publish(event)
+                case Ack(queue, id):
+                    self._broker.settle_by_id(
+                        from_wire(queue), _text(id), then=_ignore, group=self._terms.group
+                    )
+                case Consume():
+                    self._consume(event)
+                case Requeue():
+                    self._requeue(event)
+                case DeadLetter(queue, id):
+                    self._bury(queue, id)
+                case Fault():
+                    self._connection.fault(event.code.value, event.text)
+                case Dispatch() | Receipt():
+                    raise AssertionError("a wire of servers reads what servers send")
+
+    # ---------------------------------------------------------------------------------- put
+
+    def _publish(self, event: Publish) -> None:
+        expires = self._broker.now_ms() + event.ttl * 1000 if event.ttl else None
+        draft = Draft(event.content, expires_at_ms=expires, max_attempts=self._terms.attempts)
+        then = partial(self._published, event.queue)
+        self._broker.put(from_wire(event.queue), draft, then, create=self._terms.create)
+
+    def _published(self, queue: bytes, result: Stored | EmbedqError) -> None:
+        if isinstance(result, EmbedqError):
+            self._refuse(result)
+        elif self._terms.receipts:
+            self._send(Receipt(queue, result.id.encode()))
+
+    def _refuse(self, error: EmbedqError) -> None:
+        """There is no other way to say that something failed (4)."""
+        self._connection.fault(error.code, error.message)
+
+    # ----------------------------------------------------------------------------- consume
+
+    def _consume(self, event: Consume) -> None:
+        """Give back what is held, then hold at most `window` messages of this queue."""
+        for queue in [event.queue] if self._terms.per_queue else list(self._windows):
+            former = self._windows.pop(queue, None)
+            if former is not None:
+                former.close()
+                former.release()
+        if event.window:
+            self._windows[event.queue] = self._broker.subscribe(
+                from_wire(event.queue),
+                partial(self._deliver, event.queue),
+                group=self._terms.group,
+                window=event.window,
+                create=self._terms.create,
+                failed=self._refuse,
+            )
+
+    def _deliver(self, queue: bytes, delivery: Delivery) -> None:
+        ttl = None
+        if self._terms.ttl == "always" or (self._terms.ttl == "auto" and self._wire.speaks_ttl):
+            expires = delivery.expires_at_ms
+            ttl = seconds_left(None if expires is None else expires - self._broker.now_ms())
+        self._send(Dispatch(queue, delivery.body, delivery.id.encode(), ttl))
+
+    def _send(self, message: Dispatch | Receipt) -> None:
+        form = self._wire.form or Form()
+        self._connection.write(encode(message, form, self._terms.limits))
+
+    # ------------------------------------------------------------------------------ settle
+
+    def _requeue(self, event: Requeue) -> None:
+        """Put a message that this connection holds behind the others; any other stays (7)."""
+        window = self._windows.get(event.queue)
+        delivery = None if window is None else window.find(_text(event.id))
+        if delivery is None:
+            return
+        expires = self._broker.now_ms() + event.ttl * 1000 if event.ttl else None
+        if expires == delivery.expires_at_ms:
+            delivery.settle(RELEASED_TO_TAIL)
+            return
+        queue, seq = delivery.queue, delivery.seq
+        set_expiry = self._broker.office.set_expiry
+        # First the time to live: nobody else may get the message with its old one.
+        self._broker.call(
+            lambda: set_expiry(queue, seq, expires),
+            lambda _: delivery.settle(RELEASED_TO_TAIL),
+            right="consume",
+            queue=queue,
+        )
+
+    def _bury(self, queue: bytes, id: bytes) -> None:
+        by = self._broker.protocol
+        why = Rejected(detail=f"{by} {self._broker.peer}: dead letter (006)", by=by)
+        self._broker.settle_by_id(
+            from_wire(queue), _text(id), why, then=_ignore, group=self._terms.group
+        )
+
+
+def _text(id: bytes) -> str:
+    # An id is whatever the client says; one that is not ours is unknown.
+    return id.decode("latin-1")
+
+
+def _ignore(error: EmbedqError | None) -> None:
+    """What is not there, or not leased any more, is settled: nobody is told (7)."""
