@@ -7,6 +7,8 @@ The same deaths as in the tests, only more: a problem is printed with the seed t
 `--mixed` kills hosts with consumers of every kind (tests/reliability/mixed_host.py) instead of
 bare engines; `--seeds 1000` of them, each a file of its own that four hosts die with. `--workers`
 kills the worker processes of applications (tests/reliability/chaos.py), `--numbers` messages each.
+`--chaos` kills a worker every 200 ms and the host every 3 s, of three applications with pools
+(tests/reliability/chaos_hosts.py): `--chaos --seeds 5 --jobs 1`.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from tests.reliability.chaos import chaos  # noqa: E402
+from tests.reliability.chaos_hosts import chaos_of_hosts  # noqa: E402
 from tests.reliability.killing import Report, chain, worker  # noqa: E402
 from tests.reliability.mixed_host import journal_of  # noqa: E402
 from tests.reliability.mixed_kills import mixed_chain  # noqa: E402
@@ -74,13 +77,31 @@ def run_workers(seed: str, numbers: int, planted: str, folder: Path) -> Report:
     return Report(found.kills, found.confirmed, found.confirmed, problems)
 
 
+def run_chaos(seed: str, numbers: int, planted: str, folder: Path) -> Report:
+    """Let workers and hosts be killed until all numbers have been handled."""
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        found = chaos_of_hosts(Path(place), numbers, seed, planted)
+    print(
+        f"{seed}: {found.kills} workers and {found.host_kills} hosts died, "
+        f"{found.confirmed} puts confirmed, {found.unknown} without an answer, "
+        f"{found.twice} handled again as their worker died, "
+        f"{len(found.problems)} problems, {time.monotonic() - started:.0f} s",
+        flush=True,
+    )
+    problems = [f"{problem} [seed {seed}]" for problem in found.problems]
+    deaths = found.kills + found.host_kills
+    return Report(deaths, found.confirmed, found.confirmed, problems)
+
+
 def works(options: argparse.Namespace, seed: str) -> Iterator[tuple[Any, ...]]:
     """Return what is to be run, each a function with its arguments."""
     modes = ("full", "normal") if options.mode == "both" else (options.mode,)
     planted, folder = options.planted, options.folder
-    if options.workers:
+    if options.workers or options.chaos:
+        one = run_chaos if options.chaos else run_workers
         for number in range(options.seeds):
-            yield run_workers, f"{seed}-{number}", options.numbers, planted, folder
+            yield one, f"{seed}-{number}", options.numbers, planted, folder
         return
     for mode in modes:
         if options.mixed:
@@ -102,8 +123,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--folder", type=Path, default=None, help="on the disk to try")
     parser.add_argument("--mixed", action="store_true", help="hosts with consumers of every kind")
     parser.add_argument("--workers", action="store_true", help="worker processes instead of hosts")
+    parser.add_argument("--chaos", action="store_true", help="workers and hosts, by the clock")
     parser.add_argument("--numbers", type=int, default=10_000, help="messages for those workers")
-    parser.add_argument("--seeds", type=int, default=50, help="files of --mixed or --workers")
+    parser.add_argument("--seeds", type=int, default=50, help="files, where they are not --cycles")
     parser.add_argument("--keep", type=Path, default=None, help="where journals of problems go")
     parser.add_argument(
         "--planted", default="", help='a fault to be seen: "early", or a mixed one'
