@@ -1,4 +1,4 @@
-"""What every test gets: how hypothesis runs, and that nothing is skipped unseen."""
+"""What every test gets: how hypothesis runs, the order, and that nothing is skipped unseen."""
 
 import os
 import signal
@@ -24,6 +24,22 @@ hypothesis.settings.load_profile("ci" if IN_CI else "here")
 
 # A skip with one of these first words depends on the machine, not on something left uninstalled.
 ALLOWED_SKIPS = ("only on ",)
+
+# What takes long runs first: else a run ends with one core at work and the others idle.
+LONG = ("slow", "reliability")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests that take long before the others; both keep their order."""
+    items.sort(key=lambda item: not any(item.get_closest_marker(name) for name in LONG))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int | None:
+    """Run two tests on a core at a time: many wait for processes, or for time to pass."""
+    decided = os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS")
+    return None if decided else 2 * (os.cpu_count() or 1)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -17,6 +17,8 @@ from embedq.storage.owners import owner_of
 from tests.ipc.peer import eventually
 from tests.processes import line_of
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 EMBEDQ = [sys.executable, "-W", "error", "-m", "embedq"]
 

@@ -21,6 +21,8 @@ from embedq.storage.owners import owner_of
 from embedq.storage.sqlite import SqliteStore
 from embedq.workers.reload import Sources
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 60.0
 

@@ -23,6 +23,8 @@ from embedq.storage.sqlite import SqliteStore, open_store
 from tests.conformance.machine import StoresAgree
 from tests.conformance.scenario import Stores
 
+pytestmark = pytest.mark.slow
+
 # Not what is compared here, and each opening would write it to the disk.
 SMALL = replace(LIMITS, ballast_bytes=4096, disk_watermark_bytes=0)
 

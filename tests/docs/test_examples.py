@@ -10,6 +10,8 @@ import pytest
 from tests.docs import transcript
 from tests.docs.markdown import ROOT
 
+pytestmark = pytest.mark.slow
+
 FOLDER = ROOT / "examples"
 FILES = sorted(FOLDER.glob("*.py"))
 MOST_LINES = 60

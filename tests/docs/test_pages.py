@@ -11,6 +11,8 @@ import dev
 from tests import processes
 from tests.docs.markdown import ROOT, Block, anchors, blocks, links, pages
 
+pytestmark = pytest.mark.slow
+
 PAGES = pages()
 IDS = [path.relative_to(ROOT).as_posix() for path in PAGES]
 

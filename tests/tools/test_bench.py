@@ -40,6 +40,8 @@ from bench_figures import (
 )
 from tests import processes
 
+pytestmark = pytest.mark.slow
+
 BENCH = sizes.ROOT / "tools" / "bench.py"
 ROW = Row("put", "put", "ours", "theirs", goal=1.0)
 

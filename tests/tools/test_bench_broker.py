@@ -25,6 +25,8 @@ from bench_run import Options, Seen
 from tests import processes
 from tests.docs import markdown
 
+pytestmark = pytest.mark.slow
+
 BENCH = sizes.ROOT / "tools" / "bench.py"
 OURS = sorted({*plan.KEYS} - plan.PEER_KEYS)
 ROWS = (*plan.ROWS, *plan.LATENCIES)

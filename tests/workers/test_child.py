@@ -16,6 +16,8 @@ import pytest
 from embedq import Broker
 from tests.workers.pooled import HEAD, is_running, said, until
 
+pytestmark = pytest.mark.slow
+
 SLOW = """
 jobs = broker.queue("jobs", retry=AT_ONCE)
 

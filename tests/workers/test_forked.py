@@ -8,6 +8,8 @@ import pytest
 
 from tests import processes
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = """
 import os, signal, sys, threading, warnings
 from embedq import Broker, EmbedqError, RetryPolicy

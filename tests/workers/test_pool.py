@@ -20,6 +20,8 @@ from embedq.ipc.marks import Marks
 from embedq.lifecycle import Outcome
 from tests.workers.pooled import App, until
 
+pytestmark = pytest.mark.slow
+
 KILLER = """
 jobs = broker.queue("jobs", retry=AT_ONCE)
 

@@ -14,6 +14,8 @@ from embedq.workers import reload as module
 from embedq.workers.eyes import Eyes
 from embedq.workers.reload import QUIET_S, Changes, Sources
 
+pytestmark = pytest.mark.slow
+
 SOON = 20.0
 #: Long enough for a change to have been told, had there been one.
 WHILE = 3 * QUIET_S

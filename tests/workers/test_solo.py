@@ -9,6 +9,8 @@ import pytest
 
 from tests.workers.pooled import App, until
 
+pytestmark = pytest.mark.slow
+
 KINDS = """
 import dataclasses, functools, multiprocessing
 

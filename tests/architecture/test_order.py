@@ -1,0 +1,46 @@
+"""The order of the tests: what takes long comes first, and a run uses the cores it has."""
+
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+
+class Item:
+    """A test with markers."""
+
+    def __init__(self, name: str, *markers: str) -> None:
+        self.name = name
+        self._markers = markers
+
+    def get_closest_marker(self, name: str) -> str | None:
+        return name if name in self._markers else None
+
+
+@pytest.fixture
+def conftest(request: pytest.FixtureRequest) -> ModuleType:
+    path = str(Path(__file__).parents[1] / "conftest.py")
+    plugins = request.config.pluginmanager.get_plugins()
+    (found,) = (one for one in plugins if getattr(one, "__file__", None) == path)
+    assert isinstance(found, ModuleType)
+    return found
+
+
+def test_slow_tests_and_those_that_kill_come_first_and_nothing_else_moves(conftest):
+    items = [
+        Item("a"),
+        Item("b", "slow"),
+        Item("c", "parametrize"),
+        Item("d", "reliability", "slow"),
+        Item("e"),
+    ]
+    conftest.pytest_collection_modifyitems(items)
+    assert "".join(item.name for item in items) == "bdace"
+
+
+def test_two_tests_run_on_a_core_unless_somebody_has_decided(conftest, monkeypatch):
+    monkeypatch.delenv("PYTEST_XDIST_AUTO_NUM_WORKERS", raising=False)
+    monkeypatch.setattr("os.cpu_count", lambda: 3)
+    assert conftest.pytest_xdist_auto_num_workers() == 6
+    monkeypatch.setenv("PYTEST_XDIST_AUTO_NUM_WORKERS", "1")
+    assert conftest.pytest_xdist_auto_num_workers() is None
