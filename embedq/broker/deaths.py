@@ -20,6 +20,7 @@ _SIGNALS: Final = {
     "Bus error": "SIGBUS",
     "Illegal instruction": "SIGILL",
     "Floating point exception": "SIGFPE",
+    "Floating-point exception": "SIGFPE",  # since Python 3.13
     "Aborted": "SIGABRT",
     "Segmentation fault": "SIGSEGV",
 }

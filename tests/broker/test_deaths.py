@@ -18,6 +18,7 @@ FRAMES = '  File "a.py", line 1 in <module>\n  File "a.py", line 5 in crash\n'
         (HERE._replace(fatal="Bus error"), "SIGBUS", "crashed: Bus error"),
         (HERE._replace(fatal="Illegal instruction"), "SIGILL", "crashed: Illegal instruction"),
         (HERE._replace(fatal="Floating point exception"), "SIGFPE", "crashed: Floating point"),
+        (HERE._replace(fatal="Floating-point exception"), "SIGFPE", "crashed: Floating-point"),
         (HERE._replace(fatal="Aborted"), "SIGABRT", "crashed: Aborted"),
         (HERE._replace(fatal="something new"), "FatalError", "crashed: something new"),
         # Whoever crashed before the machine restarted crashed all the same.

@@ -64,7 +64,7 @@ CRASHES = [
     ("thread", "null pointer", -11, "SIGSEGV", "crashed: Segmentation fault"),
     ("thread", "abort", -6, "SIGABRT", "crashed: Aborted"),
     ("thread", "terminate", -6, "SIGABRT", "crashed: Aborted"),
-    ("thread", "SIGFPE", -8, "SIGFPE", "crashed: Floating point exception"),
+    ("thread", "SIGFPE", -8, "SIGFPE", "crashed: Floating"),
     ("thread", "SIGBUS", -7, "SIGBUS", "crashed: Bus error"),
     ("thread", "SIGILL", -4, "SIGILL", "crashed: Illegal instruction"),
     ("async", "null pointer", -11, "SIGSEGV", "crashed: Segmentation fault"),
