@@ -39,6 +39,8 @@ _START_S: Final = 10.0
 _RETRY_S: Final = 0.05
 #: Seconds between two looks whether the socket is still where others look for it.
 _LOOK_S: Final = 1.0
+#: Characters of what a client calls itself.
+_NAME_MOST: Final = 200
 #: Frames kept for a client whose session is being opened.
 _EARLY: Final = 256
 
@@ -306,10 +308,12 @@ class Server:
         from embedq.ipc.door import fd_of, user_of  # noqa: PLC0415  # it loads ZeroMQ
 
         self._read_monitor(door)
+        name = hello.name[:_NAME_MOST]
         if self._abroad is not None and door is self._abroad.door:
             # Its files are on another machine, and nothing here may be read because it says so.
-            name = f"{user_of(part)}/{hello.name}"
-            hello = msgspec.structs.replace(hello, marks=None, name=name)
+            hello = msgspec.structs.replace(hello, marks=None, name=f"{user_of(part)}/{name}")
+        elif name != hello.name:
+            hello = msgspec.structs.replace(hello, name=name)
         self._sessions.hello(address, fd_of(part), hello, lambda s: self._opened(address, s))
 
     def _opened(self, address: bytes, session: Session) -> None:

@@ -90,6 +90,12 @@ def test_a_client_is_called_by_the_name_of_its_key(abroad: Abroad) -> None:
     assert abroad.desk.store.session_names([welcome.session]) == {welcome.session: "bob/peer"}
 
 
+def test_a_name_without_end_is_cut(abroad: Abroad) -> None:
+    welcome = abroad.peer(hello=False).hello(name="x" * 1_000_000)
+    (name,) = abroad.desk.store.session_names([welcome.session]).values()
+    assert name == "x" * 200
+
+
 def test_a_file_that_a_far_client_names_is_not_touched(abroad: Abroad, tmp_path: Path) -> None:
     marks = tmp_path / "q.db.ipc" / f"{'0' * 32}.marks"
     marks.write_bytes(bytes(80))
