@@ -3,7 +3,6 @@
 Its commands and its Python are run by test_console.py and test_pages.py.
 """
 
-import configparser
 import json
 import os
 import re
@@ -18,14 +17,11 @@ from pathlib import Path
 import pytest
 
 from embedq import Broker, errors
-from embedq.app.settings import DEFAULT_GRACE_S, PREFIX
 from embedq.broker.desk import Desk
 from embedq.catalogue import CATALOGUE
-from embedq.clock import parse_duration
 from embedq.limits import LIMITS, MIB
 from embedq.storage import placement
 from embedq.storage.space import DiskSpace
-from embedq.workers.drain import NOTICE_S, SETTLE_S
 from tests.docs.markdown import ROOT, blocks
 from tests.docs.test_storage_page import plain, table_under
 
@@ -100,39 +96,6 @@ def test_the_service_ends_when_its_store_has_stopped(tmp_path: Path) -> None:
         (tmp_path / "shop.db").rename(tmp_path / "moved.db")
         wait_for(process, "stopped")
         process.wait(timeout=60)
-
-
-# --- units and images ----------------------------------------------------------------------------
-
-
-def settings_in(line: str) -> dict[str, str]:
-    return dict(setting.split("=", 1) for setting in line.split())
-
-
-def test_a_supervisor_waits_for_longer_than_a_drain_can_take() -> None:
-    unit = configparser.ConfigParser()
-    unit.optionxform = str  # type: ignore[assignment,method-assign]
-    unit.read_string(only_block("ini"))
-    settings = settings_in(unit["Service"]["Environment"])
-    grace = parse_duration(settings["EMBEDQ_GRACE"], "grace")
-    assert grace == DEFAULT_GRACE_S
-    most = grace + NOTICE_S + SETTLE_S
-    assert most <= grace + 5 < float(unit["Service"]["TimeoutStopSec"])
-    for option in ("--stop-timeout ", "terminationGracePeriodSeconds: "):
-        (seconds,) = re.findall(rf"`[^`]*{option}(\d+)`", PAGE)
-        assert float(seconds) > grace + 5
-
-
-def test_units_and_images_set_what_a_broker_reads() -> None:
-    lines = [line for line in only_block("dockerfile").splitlines() if line.startswith("ENV ")]
-    found = settings_in(lines[0].removeprefix("ENV "))
-    found |= settings_in(re.findall(r"^Environment=(.*)$", only_block("ini"), re.MULTILINE)[0])
-    assert {name.removeprefix(PREFIX).lower() for name in found} == {"path", "grace"}
-
-
-def test_an_image_starts_the_service_without_a_shell() -> None:
-    (command,) = re.findall(r"^CMD (.*)$", only_block("dockerfile"), re.MULTILINE)
-    assert json.loads(command)[0] == "python"
 
 
 # --- tables and numbers --------------------------------------------------------------------------
