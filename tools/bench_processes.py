@@ -13,6 +13,7 @@ from statistics import median
 
 import bench_machine as machine
 import bench_process_plan as plan
+import bench_sidecar
 from bench_figures import (
     Figure,
     Row,
@@ -48,11 +49,16 @@ class ProcessRun(Run):
 
     def groups(self) -> Sequence[Group]:
         """Return the groups of cells that the wanted rows need."""
-        return plan.wanted(self.keys, self.size, has_redis=self.has_redis)
+        groups = plan.wanted(self.keys, self.size, has_redis=self.has_redis)
+        if bench_sidecar.KEY not in self.keys:
+            return groups
+        backlog = max(1_000, round(self.size.backlog * self.size.slot_s) // 1_000 * 1_000)
+        return [*groups, bench_sidecar.group(backlog)]
 
     def rows(self) -> list[Row]:
         """Return the rows that were wanted."""
-        return [row for row in (*plan.ROWS, *plan.LATENCIES) if row.key in self.keys]
+        sidecar = (*bench_sidecar.ROWS, *bench_sidecar.LATENCIES)
+        return [row for row in (*plan.ROWS, *plan.LATENCIES, *sidecar) if row.key in self.keys]
 
     def idle(self) -> None:
         """Measure the CPU of an application with 8 workers on 5 queues that has nothing to do."""
@@ -151,5 +157,8 @@ def self_test(folder: Path, rounds: int = 3) -> list[Seen]:
 
 
 PROCESSES = Benchmark(
-    "worker processes, producers in other processes", plan.KEYS, measure, self_test
+    "worker processes, producers in other processes",
+    (*plan.KEYS, bench_sidecar.KEY),
+    measure,
+    self_test,
 )
