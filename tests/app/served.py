@@ -174,14 +174,16 @@ class Served:
         eventually(lambda: not members(self.process.pid))
         return code
 
-    def left(self) -> dict[str, int]:
-        """Return which attempt the next delivery of each message would be that is left."""
-        found: dict[str, int] = {}
+    def lost(self) -> set[str]:
+        """Return what was taken and is neither done nor waiting, once the server has ended."""
         with Broker(self.path) as broker:
-            for name in ("orders", "heavy"):
-                got = broker.queue(name, str).get_many(100)
-                found |= {delivery.body: delivery.attempt for delivery in got}
-        return found
+            done = {json.loads(each.body)["order"] for each in broker.queue("done").peek(1000)}
+            waiting = {
+                each.body.decode()
+                for name in ("orders", "heavy")
+                for each in broker.queue(name).peek(1000)
+            }
+        return set(self.taken) - done - waiting
 
 
 def began(path: Path) -> int:
