@@ -131,7 +131,7 @@ def group(backlog: int) -> Group:
 
 
 def _row(what: str, side: str, goal: float | None, by: str = "rate") -> Row:
-    title = f"{what}, {side}: busy / undisturbed"
+    title = f"{what}{', p99' if by == 'p99_ms' else ''}, {side}: busy / undisturbed"
     cells = (_name(what, side, "busy"), _name(what, side, "undisturbed"))
     return Row(KEY, title, *cells, goal, by=by)
 
