@@ -8,7 +8,8 @@ The same deaths as in the tests, only more: a problem is printed with the seed t
 bare engines; `--seeds 1000` of them, each a file of its own that four hosts die with. `--workers`
 kills the worker processes of applications (tests/reliability/chaos.py), `--numbers` messages each.
 `--chaos` kills a worker every 200 ms and the host every 3 s, of three applications with pools
-(tests/reliability/chaos_hosts.py): `--chaos --seeds 5 --jobs 1`.
+(tests/reliability/chaos_hosts.py): `--chaos --seeds 5 --jobs 1`. Where starting a process takes
+longer than it then lives, nothing gets done: `--slower 10` gives everybody ten times as long.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from tests.reliability.chaos import chaos  # noqa: E402
-from tests.reliability.chaos_hosts import chaos_of_hosts  # noqa: E402
+from tests.reliability.chaos_hosts import Pace, chaos_of_hosts  # noqa: E402
 from tests.reliability.killing import Report, chain, worker  # noqa: E402
 from tests.reliability.mixed_host import journal_of  # noqa: E402
 from tests.reliability.mixed_kills import mixed_chain  # noqa: E402
@@ -77,11 +78,12 @@ def run_workers(seed: str, numbers: int, planted: str, folder: Path) -> Report:
     return Report(found.kills, found.confirmed, found.confirmed, problems)
 
 
-def run_chaos(seed: str, numbers: int, planted: str, folder: Path) -> Report:
+def run_chaos(seed: str, numbers: int, planted: str, folder: Path, slower: float) -> Report:
     """Let workers and hosts be killed until all numbers have been handled."""
     started = time.monotonic()
+    pace = Pace(Pace.worker_s * slower, Pace.host_s * slower)
     with tempfile.TemporaryDirectory(dir=folder) as place:
-        found = chaos_of_hosts(Path(place), numbers, seed, planted)
+        found = chaos_of_hosts(Path(place), numbers, seed, planted, pace=pace)
     print(
         f"{seed}: {found.kills} workers and {found.host_kills} hosts died, "
         f"{found.confirmed} puts confirmed, {found.unknown} without an answer, "
@@ -99,9 +101,9 @@ def works(options: argparse.Namespace, seed: str) -> Iterator[tuple[Any, ...]]:
     modes = ("full", "normal") if options.mode == "both" else (options.mode,)
     planted, folder = options.planted, options.folder
     if options.workers or options.chaos:
-        one = run_chaos if options.chaos else run_workers
         for number in range(options.seeds):
-            yield one, f"{seed}-{number}", options.numbers, planted, folder
+            rest = (f"{seed}-{number}", options.numbers, planted, folder)
+            yield (run_chaos, *rest, options.slower) if options.chaos else (run_workers, *rest)
         return
     for mode in modes:
         if options.mixed:
@@ -124,6 +126,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--mixed", action="store_true", help="hosts with consumers of every kind")
     parser.add_argument("--workers", action="store_true", help="worker processes instead of hosts")
     parser.add_argument("--chaos", action="store_true", help="workers and hosts, by the clock")
+    parser.add_argument("--slower", type=float, default=1.0, help="--chaos: so many times")
     parser.add_argument("--numbers", type=int, default=10_000, help="messages for those workers")
     parser.add_argument("--seeds", type=int, default=50, help="files, where they are not --cycles")
     parser.add_argument("--keep", type=Path, default=None, help="where journals of problems go")
