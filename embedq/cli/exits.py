@@ -34,7 +34,8 @@ MEANINGS: Final[dict[Exit, str]] = {
     Exit.NOTHING: "nothing there: no message ready, no such queue, group or message",
     Exit.USAGE: "wrong usage: an option, a name, a body or a path",
     Exit.IN_USE: "the host of the file serves no other process; its pid is named",
-    Exit.STORE: "the store cannot do it now: disk full, queue full, locked, failed, unsafe place",
+    Exit.STORE: "the store cannot do it now: disk full, queue full, locked, failed, unsafe place; "
+    "or an address cannot be listened at",
     Exit.DAMAGE: "the file is damaged",
     Exit.FOREIGN: "not an embedq file, or one of a later release",
     Exit.IO: "a file or the standard output could not be read or written",
@@ -51,6 +52,8 @@ ROWS: Final[tuple[tuple[type[errors.EmbedqError], Exit], ...]] = (
     (errors.GroupNotFound, Exit.NOTHING),
     (errors.UnknownMessage, Exit.NOTHING),
     (errors.UsageError, Exit.USAGE),
+    (errors.ListenFailed, Exit.STORE),
+    (errors.NetworkError, Exit.USAGE),
     (errors.StoreInUse, Exit.IN_USE),
     (errors.StoreCorrupt, Exit.DAMAGE),
     (errors.SchemaMissing, Exit.DAMAGE),

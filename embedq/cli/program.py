@@ -178,7 +178,15 @@ _KEYS: Final = {
 
 keys = Lazy(_KEYS, name="keys", help="Work with keys for other machines.", no_args_is_help=True)
 
+_USERS: Final = {
+    "add": Place("embedq.cli.users", "add", "Add a user, or give it another password."),
+    "remove": Place("embedq.cli.users", "remove", "Remove a user."),
+}
+
+users = Lazy(_USERS, name="users", help="Work with users of listeners.", no_args_is_help=True)
+
 COMMANDS: Final = {
+    "serve": Place("embedq.cli.serving", "serve", "Serve queues to clients of other protocols."),
     "run": Place(
         "embedq.cli.running", "run", "Run the consumers of an application until a signal."
     ),
@@ -202,6 +210,7 @@ COMMANDS: Final = {
     "backup": Place("embedq.cli.care", "backup", "Copy the database, also while it is in use."),
     "salvage": Place("embedq.cli.care", "salvage", "Save what is readable of a damaged file."),
     "keys": Place("embedq.cli.program", "keys", "Work with keys for other machines."),
+    "users": Place("embedq.cli.program", "users", "Work with users of listeners."),
     "config": Place(
         "embedq.cli.settings", "config", "Show the settings and where they come from."
     ),

@@ -108,7 +108,7 @@ def _run(asked: Asked, broker: Broker, grace: str | None) -> None:
     signal_is_for_consumers()
     report = broker.run(wait_s)
     if asked.json:
-        output.line({"event": "ended", **_numbers(report)})
+        output.line({"event": "ended", **numbers(report)})
     else:
         output.say(ended(report))
 
@@ -120,7 +120,8 @@ def ended(report: Report) -> str:
     return f"ended     {told or 'nothing was running'}"
 
 
-def _numbers(report: Report) -> dict[str, int]:
+def numbers(report: Report) -> dict[str, int]:
+    """Return the same for programs."""
     return {"finished": report.finished, "released": report.released, "stuck": report.stuck}
 
 

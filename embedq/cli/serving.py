@@ -1,0 +1,101 @@
+"""`embedq serve`: a host with listeners and nothing else, until a signal.
+
+Knows: what is printed when it listens and when it has ended.
+Does not know: what a configuration file may say (served.py), how anything is served.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from embedq.cli import output
+from embedq.cli.asked import Asked, asks, pass_asked, seconds
+from embedq.cli.logs import leave_to_application
+from embedq.cli.running import ended, numbers
+from embedq.cli.showing import plain
+from embedq.cli.stopping import signal_is_for_consumers
+from embedq.errors import InvalidOption
+
+if TYPE_CHECKING:
+    from embedq.app.broker import Broker
+    from embedq.app.listeners import BrokerListener
+
+
+@click.command()
+@click.argument("path", required=False)
+@click.option("--listen", "urls", metavar="URL", multiple=True, help="Listen here; repeatable.")
+@click.option("--config", metavar="FILE", help="Queues, listeners, users and limits, in TOML.")
+@click.option("--insecure", is_flag=True, help="Let other machines in without asking who it is.")
+@click.option("--grace", metavar="DURATION", help="How long clients may take to finish.")
+@asks
+@pass_asked
+def serve(
+    asked: Asked,
+    path: str | None,
+    urls: tuple[str, ...],
+    config: str | None,
+    *,
+    insecure: bool,
+    grace: str | None,
+) -> None:
+    """Serve the queues of a database to clients of other protocols, until a signal.
+
+    PATH is the database; without it --db, the file of --config and the settings count, in this
+    order. URL is for example sspq://127.0.0.1:8888?queue=orders, or sspq+unix:///path. Ctrl-C and
+    SIGTERM end it: what clients have sent is stored and answered, what they hold is given back.
+    """
+    from embedq.app.broker import Broker  # noqa: PLC0415  # only the command that runs loads it
+    from embedq.cli.served import Served, read_config  # noqa: PLC0415
+
+    wait_s = None if grace is None else seconds(grace, "--grace")
+    served = Served() if config is None else read_config(Path(config))
+    if not served.listeners and not urls:
+        raise InvalidOption(
+            "nothing is to be listened at",
+            hint="give --listen sspq://127.0.0.1:8888?queue=orders, or --config FILE",
+            argument="listen",
+        )
+    broker = Broker(path or asked.db or served.path, durability=served.durability)
+    for name, options in served.queues.items():
+        broker.queue(name, **options)
+    listeners = [broker.listen(url, **options) for url, options in served.listeners]
+    listeners += [broker.listen(url, insecure=insecure) for url in urls]
+    leave_to_application()
+    broker.accompany(Beginning(broker, listeners, as_json=asked.json))
+    signal_is_for_consumers()
+    report = broker.run(wait_s)
+    if asked.json:
+        output.line({"event": "ended", **numbers(report)})
+    else:
+        output.say(ended(report))
+
+
+class Beginning:
+    """Prints what is served, once it is. The last companion: the listeners have begun."""
+
+    def __init__(self, broker: Broker, listeners: list[BrokerListener], *, as_json: bool) -> None:
+        self._broker = broker
+        self._listeners = listeners
+        self._as_json = as_json
+
+    def start(self) -> None:
+        """Print it."""
+        from embedq.broker.desk import Desk  # noqa: PLC0415  # loaded by now
+
+        path = self._broker.settings.path
+        role = "host" if isinstance(self._broker.desk, Desk) else "client"
+        if self._as_json:
+            told = [{"protocol": each.protocol, "url": each.url} for each in self._listeners]
+            output.line({"event": "running", "path": path, "role": role, "listeners": told})
+        else:
+            output.say(f"file      {plain(path)} ({role})")
+            for each in self._listeners:
+                output.say(f"listening {plain(each.url)}")
+            output.say("running   Ctrl-C ends it; a second one ends it at once")
+        output.flush()
+
+    def stop(self) -> None:
+        """Say nothing: the end is told."""

@@ -1,0 +1,151 @@
+"""`embedq serve` as a real process: what it prints, what it serves, how it ends; and its users."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from embedq import Broker, InvalidOption
+from embedq.cli.served import read_config
+from embedq.net import Credentials, Identity, UsersFile
+from tests.cli.test_running import EMBEDQ, PATIENCE_S, env, started
+from tests.processes import lines_until
+
+__all__ = ["env"]
+
+
+def listening(process: subprocess.Popen[str]) -> list[tuple[str, int]]:
+    """Wait until it serves; return where."""
+    lines = lines_until(process, "running")
+    urls = [line.split()[1] for line in lines if line.startswith("listening")]
+    places = [url.partition("://")[2].rpartition(":") for url in urls]
+    return [(host, int(port)) for host, _, port in places]
+
+
+def send(address: tuple[str, int], body: bytes) -> None:
+    """Put a message as a client of SSPQ does."""
+    with socket.create_connection(address, PATIENCE_S) as sock:
+        sock.sendall(b"\x55\x99\x5e\x03" + len(body).to_bytes(4, "big") + body)
+        sock.shutdown(socket.SHUT_WR)
+        assert not sock.recv(1)
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_it_serves_until_a_signal_and_keeps_what_came(tmp_path, env, how):
+    urls = [f"sspq://127.0.0.1:0?queue={queue}" for queue in ("orders", "mails")]
+    words = [word for url in urls for word in ("--listen", url)]
+    with started(tmp_path, env, "serve", "q.db", *words) as process:
+        for address, body in zip(listening(process), (b"one", b"two"), strict=True):
+            send(address, body)
+        process.send_signal(how)
+        assert "ended" in process.communicate(timeout=PATIENCE_S)[0]
+        assert process.returncode == 0
+    with Broker(tmp_path / "q.db") as broker:
+        assert broker.queue("orders", bytes).get(0).body == b"one"
+        assert broker.queue("mails", bytes).get(0).body == b"two"
+
+
+CONFIG = """
+path = "data/q.db"
+
+[queues.orders]
+max_attempts = 7
+
+[[listen]]
+url = "sspq://127.0.0.1:0"
+queue = "orders"
+allow = ["127.0.0.0/8"]
+
+[listen.limits]
+connections = 10
+frame_s = 2.5
+
+[[listen]]
+url = "mmqp://127.0.0.1:0"
+users = "users"
+"""
+
+
+def test_a_file_says_queues_listeners_users_and_limits(tmp_path, env):
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "serve.toml").write_text(CONFIG)
+    users = tmp_path / "conf" / "users"
+    added = [*EMBEDQ, "users", "add", str(users), "anna", "--rights", "put", "--stdin"]
+    for password, code in (("", 2), ("secret\n", 0)):
+        done = subprocess.run(
+            added,
+            input=password,
+            text=True,
+            cwd=tmp_path,
+            env=env,
+            capture_output=True,
+            check=False,
+        )
+        assert done.returncode == code, done.stderr
+    anna = Identity("anna", frozenset({"put"}))
+    assert UsersFile(users).identify(Credentials("anna", b"secret")) == anna
+    with started(tmp_path, env, "serve", "--config", "conf/serve.toml", "--json") as process:
+        assert process.stdout is not None
+        told = json.loads(process.stdout.readline())
+        assert told["path"].endswith("conf/data/q.db")
+        assert [each["protocol"] for each in told["listeners"]] == ["sspq", "mmqp"]
+        port = int(told["listeners"][0]["url"].rpartition(":")[2])
+        send(("127.0.0.1", port), b"one")
+        process.terminate()
+        assert json.loads(process.communicate(timeout=PATIENCE_S)[0])["event"] == "ended"
+    with Broker(tmp_path / "conf" / "data" / "q.db") as broker:
+        assert broker.queue("orders").stats().stored == 1
+        assert broker.desk.existing_queue("orders").policy.max_attempts == 7
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("nonsense", "no TOML"),
+        ("colour = 1", "colour"),
+        ("listen = 5", "listen"),
+        ("[[listen]]\nqueue = 'q'", "url"),
+        ("[[listen]]\nurl = 'a://'\nusers = 'a'\ntokens = 'b'", "users and tokens"),
+        ("[[listen]]\nurl = 'a://'\nkey = 'a'", "no cert"),
+        ("[[listen]]\nurl = 'a://'\nlimits = {sizes = 5}", "sizes"),
+        ("[[listen]]\nurl = 'a://'\nlimits = {connections = 'many'}", "connections"),
+        ("[[listen]]\nurl = 'a://'\nlimits = {connections = -1}", "connections"),
+        ("[queues]\nq = 5", "queues.q"),
+        ("[queues.q]\nspeed = 5", "speed"),
+        ("path = 5", "path"),
+    ],
+)
+def test_what_a_file_cannot_say_is_named(tmp_path, text, wrong):
+    path = Path(tmp_path / "serve.toml")
+    path.write_text(text)
+    with pytest.raises(InvalidOption, match=wrong) as caught:
+        read_config(path)
+    assert "serve.toml" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["serve", "q.db"], 2, "nothing is to be listened at"),
+        (["serve", "q.db", "--listen", "gopher://x"], 2, "gopher"),
+        (["serve", "q.db", "--listen", "sspq://0.0.0.0?queue=q"], 2, "other machines"),
+        (["serve", "q.db", "--listen", "sspq://127.0.0.1:0"], 2, "queue"),
+        (["serve", "--config", "none.toml"], 2, "none.toml"),
+        (
+            ["serve", "q.db", "--listen", "sspq://192.0.2.1:9?queue=q", "--insecure"],
+            4,
+            "192.0.2.1",
+        ),
+    ],
+    ids=["nothing", "protocol", "insecure", "option", "config", "address"],
+)
+def test_what_cannot_be_served_is_said_at_once(tmp_path, env, words, code, told):
+    with started(tmp_path, env, *words) as process:
+        printed = process.communicate(timeout=PATIENCE_S)[0]
+    assert told in printed
+    assert process.returncode == code
