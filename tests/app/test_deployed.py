@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from embedq import Broker
 from tests.app.served import PATIENCE_S, Served, began, eventually, members, served, write
 
 pytestmark = [
@@ -90,3 +93,25 @@ def _end(server: Served) -> None:
     assert server.lost() == set()
     assert "Traceback" not in server.text
     assert not server.path.with_name("shop.db.fatal").exists()
+
+
+# --- the looks above, shown something wrong ------------------------------------------------------
+
+
+def test_a_message_that_is_gone_and_a_process_that_stays_are_noticed(tmp_path: Path) -> None:
+    leaves_a_child = "import subprocess; print(subprocess.Popen(['sleep', '60']).pid)"
+    with subprocess.Popen(
+        [sys.executable, "-c", leaves_a_child], stdout=subprocess.PIPE, start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        assert process.wait(60) == 0
+    assert members(process.pid) == [child]
+    os.kill(child, signal.SIGKILL)
+    server = Served(tmp_path, 0, process)
+    server.let_go()
+    server.taken += ["done", "waiting", "gone"]
+    with Broker(server.path) as broker:
+        broker.queue("done").put({"order": "done"})
+        broker.queue("heavy").put("waiting")
+    assert server.lost() == {"gone"}
