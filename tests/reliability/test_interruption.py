@@ -43,7 +43,7 @@ TIGHT = dataclasses.replace(
 LEASE_S = 10.0
 
 #: Set for a run of a quarter of an hour instead of one of a minute.
-EVERY_POINT = bool(os.environ.get("EMBEDQ_TEST_EVERY_POINT"))
+EVERY_POINT = bool(os.environ.get("EMBEDQ_TEST_EVERY_POINT") or os.environ.get("EMBEDQ_TEST_LONG"))
 
 
 class Ground:
@@ -265,14 +265,17 @@ STEPS = {
     "ack(4)": 3,
     "cancel": 5,
     "claim(9)": 7,
-    "end_leases": 9,
+    "count": 5,
+    "end_leases": 13,
     "exchange": 7,
     "exchange of plain ones": 2,
+    "extend": 3,
     "fail": 3,
     "put_drafts": 3,
+    "put_many(5)": 3,
     "reject": 3,
     "release": 3,
-    "round": 9,
+    "round": 17,
 }
 
 

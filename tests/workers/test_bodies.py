@@ -3,6 +3,7 @@
 import datetime as dt
 import decimal
 import enum
+import os
 import uuid
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple, TypedDict
@@ -133,7 +134,19 @@ REFUSED: dict[str, tuple[Any, bytes, str]] = {
 }
 
 
-@pytest.mark.parametrize("kind", ["thread", "batch", "async", "delivery"])
+#: Where a handler works, and its kind. A body becomes what the kind asks for in the same place of
+#: the code wherever that is: in a short run one kind shows it for clients.
+PLACES = [
+    (place, kind)
+    for place in ("host", "client")
+    for kind in ("thread", "batch", "async", "delivery")
+    if (place, kind) == ("client", "thread")
+    or place == "host"
+    or os.environ.get("EMBEDQ_TEST_LONG")
+]
+
+
+@pytest.mark.parametrize(("bench", "kind"), PLACES, indirect=["bench"])
 @pytest.mark.parametrize("case", REFUSED)
 def test_a_body_that_cannot_become_it_is_dead_at_once_with_the_reason(bench, case, kind):
     annotation, body, said = REFUSED[case]
