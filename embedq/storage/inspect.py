@@ -162,7 +162,9 @@ _PROMISES: Final[tuple[tuple[Severity, str, str, str], ...]] = (
         "deliveries have an outcome that cannot be",
         (
             "SELECT count(*), min(seq) FROM delivery "
-            f"WHERE (outcome IS NULL) <> (ended IS NULL) OR outcome NOT IN ({_OUTCOMES})"
+            # Attempt 0 without an outcome is none: it remembers a place at the tail.
+            "WHERE (outcome IS NULL) <> (ended IS NULL) AND attempt > 0 "
+            f"OR outcome NOT IN ({_OUTCOMES})"
         ),
         _SALVAGE,
     ),

@@ -16,6 +16,7 @@ from embedq.clock import VirtualClock
 from embedq.lifecycle import Outcome, Reason
 from embedq.message import draft
 from embedq.policy import QueuePolicy
+from embedq.storage.inspect import check
 from tests.broker.handing import seqs, wait
 
 FAILED_TO_TAIL = Failed(tail=True)
@@ -206,6 +207,17 @@ def test_the_next_host_keeps_the_places(tmp_path: Path, ending: Ending, *, clean
         e = again.put(queue, b"e")
         group = again.group(queue)
         assert seqs(again.claim(group, 9)) == [d, c, a, e]
+
+
+@BOTH
+def test_a_file_with_messages_at_the_tail_is_sound(tmp_path: Path, ending: Ending) -> None:
+    path = tmp_path / "q.db"
+    with opened(path) as desk:
+        queue = desk.queue("orders")
+        group = desk.group(queue)
+        desk.put_many(queue, [b"a", b"b", b"c"])
+        end(desk, desk.claim(group, 2), ending)
+    assert check(path).findings == []
 
 
 def test_a_suspect_that_is_given_back_is_still_one(tmp_path: Path) -> None:
