@@ -55,13 +55,15 @@ class HeldLetter:
 class Asking:
     """A client that waits for a letter."""
 
-    def __init__(self, then: Callable[[HeldLetter], object]) -> None:
+    def __init__(self, desk: DeadDesk, then: Callable[[HeldLetter], object]) -> None:
+        self._desk = desk
         self.then = then
         self.is_open = True
 
     def cancel(self) -> None:
         """It waits no more; no letter is spent on it."""
         self.is_open = False
+        self._desk.rest()
 
 
 class _Found(NamedTuple):
@@ -94,7 +96,7 @@ class DeadDesk:
 
     def ask(self, then: Callable[[HeldLetter], object]) -> Asking:
         """Wait for a letter: first come, first served. `then` gets it, held."""
-        asking = Asking(then)
+        asking = Asking(self, then)
         self._asking.append(asking)
         self._look()
         return asking
@@ -197,9 +199,18 @@ class DeadDesk:
 
     def _woken(self) -> None:
         if self._stop_listening is not None:
-            self._stop_listening()
-            self._stop_listening = None
+            self._listen_no_more()
             self._look()
+
+    def rest(self) -> None:
+        """Hear of no letters while nobody waits for one: the loop may end before the next."""
+        if self._next() is None:
+            self._listen_no_more()
+
+    def _listen_no_more(self) -> None:
+        stop, self._stop_listening = self._stop_listening, None
+        if stop is not None:
+            stop()
 
 
 def dead_desk(network: Network, queue: str, group: str = "default") -> DeadDesk:

@@ -96,6 +96,15 @@ def client(network: Network) -> Callable[[], Client]:
     return lambda: Client(network, letters)
 
 
+def until(condition: Callable[[], object]) -> None:
+    pause = threading.Event()
+    for _ in range(2_000):
+        if condition():
+            return
+        pause.wait(0.005)
+    raise AssertionError("it did not happen")
+
+
 def bury(desk: Desk, *bodies: bytes, group: str = "default") -> None:
     queue = desk.queue("q")
     side = desk.group(queue, group, "beginning")
@@ -176,6 +185,14 @@ def test_no_letter_is_spent_on_who_waits_no_more(desk, client):
     bury(desk, b"1")
     assert two.wait() == b"1"
     assert not one.got
+
+
+def test_nobody_listens_when_nobody_waits(desk, client):
+    one = client()
+    one.ask()
+    until(lambda: desk.events._listeners)
+    one.cancel()
+    assert not desk.events._listeners
 
 
 def test_what_others_removed_or_put_again_is_passed_over(desk, client):
