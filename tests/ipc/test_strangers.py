@@ -102,8 +102,9 @@ def test_what_a_killed_host_left_is_in_nobody_s_way(tmp_path: Path) -> None:
     assert left == {"1.sock"}
     assert (tmp_path / "app.db.lock").stat().st_size > 0
     assert place.find_host(path) is None
-    with socket.socket(socket.AF_UNIX) as plain, Broker(path) as broker:
+    with socket.socket(socket.AF_UNIX) as plain:
         plain.bind(str(folder / "2.sock"))  # even the name that the next host will use
+    with Broker(path) as broker:
         (message,) = broker.queue("orders").peek()
         broker.backing.wait_until_served()
         assert message.body == b"kept"
