@@ -22,7 +22,9 @@ from embedq.app.sidecar import Orders, Sidecar, Word
 from embedq.clock import SystemClock, VirtualClock
 from embedq.ipc.liveness import has_ended, watch_process
 from embedq.storage.owners import owner_of
+from tests import processes
 from tests.ipc.peer import eventually
+from tests.processes import line_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -88,7 +90,7 @@ def test_the_host_is_a_child_that_can_be_seen_and_the_last_one_leaves_a_closed_f
     broker.queue("orders").put("x")
     pid = host_of(broker)
     assert pid != os.getpid()
-    command = subprocess.run(
+    command = processes.run(
         ["ps", "-ww", "-o", "args=", "-p", str(pid)], capture_output=True, text=True, check=True
     )
     assert f"-m embedq.app.sidecar {path}" in command.stdout
@@ -122,10 +124,9 @@ def test_another_application_keeps_it_and_a_signal_does_not_end_it(path: Path) -
 def test_a_ctrl_c_in_the_terminal_is_for_the_application_which_drains(
     application: subprocess.Popen[str], path: Path
 ) -> None:
-    assert application.stdout is not None
-    host = int(application.stdout.readline())
+    host = int(line_of(application))
     watch = watch_process(host)
-    assert application.stdout.readline() == "handling 1\n"
+    assert line_of(application) == "handling 1\n"
     os.killpg(application.pid, signal.SIGINT)
     out, told = application.communicate(timeout=60)
     assert (out, told, application.returncode) == ("done [1]\n", "", 0)
@@ -139,8 +140,7 @@ def test_a_ctrl_c_in_the_terminal_is_for_the_application_which_drains(
 def test_it_closes_the_file_when_its_application_was_killed(
     application: subprocess.Popen[str], path: Path
 ) -> None:
-    assert application.stdout is not None
-    int(application.stdout.readline())
+    assert int(line_of(application)) != application.pid
     application.kill()
     application.wait()
     eventually(lambda: is_closed(path), 30)
@@ -155,7 +155,7 @@ from embedq import LIMITS
 start_sidecar(_orders(resolve({"path": sys.argv[1]}), LIMITS))
 os._exit(0)
 """
-    subprocess.run([sys.executable, "-c", starter, str(path)], check=True, cwd=ROOT)
+    processes.run([sys.executable, "-c", starter, str(path)], check=True, cwd=ROOT)
     eventually(lambda: is_closed(path), 30)
 
 
@@ -303,7 +303,7 @@ for line in sys.stdin:
         sys.stdin.readline()
     print("left", flush=True)
 """
-    processes = [
+    rivals = [
         subprocess.Popen(
             [sys.executable, "-c", program],
             stdin=subprocess.PIPE,
@@ -317,29 +317,28 @@ for line in sys.stdin:
     try:
         for number in range(10 if os.environ.get("EMBEDQ_TEST_LONG") else 3):
             path = tmp_path / f"{number}.db"
-            tell(processes, str(path))
-            hosts = {hear(process) for process in processes}
+            tell(rivals, str(path))
+            hosts = {hear(process) for process in rivals}
             assert len(hosts) == 1
-            tell(processes, "go on")
-            assert {hear(process) for process in processes} == {"left"}
+            tell(rivals, "go on")
+            assert {hear(process) for process in rivals} == {"left"}
             assert is_closed(path)
             with Broker(path) as broker:
                 assert broker.queue("orders").stats().stored == 2
             shutil.rmtree(path.with_name(f"{path.name}.ipc"), ignore_errors=True)
     finally:
-        for process in processes:
+        for process in rivals:
             process.kill()
             with process:
                 pass
 
 
-def tell(processes: list[subprocess.Popen[str]], line: str) -> None:
-    for process in processes:
+def tell(rivals: list[subprocess.Popen[str]], line: str) -> None:
+    for process in rivals:
         assert process.stdin is not None
         process.stdin.write(f"{line}\n")
         process.stdin.flush()
 
 
 def hear(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline().strip()
+    return line_of(process).strip()
