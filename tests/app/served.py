@@ -88,7 +88,7 @@ def eventually(check: Callable[[], object]) -> None:
     until = time.monotonic() + PATIENCE_S
     while not check():
         assert time.monotonic() < until, "it did not happen in time"
-        gate.wait(0.05)
+        gate.wait(0.2)
 
 
 def write(folder: Path, version: str = "v1") -> None:
