@@ -22,6 +22,7 @@ import click  # noqa: E402
 
 from embedq import catalogue, errors, lifecycle, limits  # noqa: E402
 from embedq.cli import exits, program  # noqa: E402
+from embedq.net import limits as net_limits  # noqa: E402
 
 FIX: Final = "python3 tools/gendocs.py"
 _ABSENT: Final = "-"
@@ -162,17 +163,24 @@ def render_errors() -> str:
 
 def render_limits() -> str:
     """Return docs/limits.md."""
-    rows = []
-    for name, comment in comments_of(limits, "Limits").items():
-        unit, _, reason = comment.partition(":")
-        value = getattr(limits.LIMITS, name)
-        rows.append((f"`{name}`", _number(value), unit.strip(), reason.strip()))
+
+    def table(module: ModuleType, kind: str, values: object) -> str:
+        rows = []
+        for name, comment in comments_of(module, kind).items():
+            unit, _, reason = comment.partition(":")
+            value = getattr(values, name)
+            rows.append((f"`{name}`", _number(value), unit.strip(), reason.strip()))
+        return _table(("limit", "value", "unit", "what and why"), rows)
+
     return _page(
         "Limits",
         "embedq/limits.py",
         "Beyond a limit of a message or a call there is a `LimitExceeded`, `InvalidName` or "
         "`InvalidOption` that names it. The others are bounds of the machinery.",
-        _table(("limit", "value", "unit", "what and why"), rows),
+        table(limits, "Limits", limits.LIMITS),
+        "## Of a listener\n\n`embedq.net.NetLimits`, from embedq/net/limits.py. A client that is "
+        "over one of them pays with its own connection. A time of 0 is no bound.",
+        table(net_limits, "NetLimits", net_limits.NET_LIMITS),
     )
 
 

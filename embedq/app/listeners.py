@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from embedq.app.options import check_flag
 from embedq.errors import InsecureListener, InvalidOption, shown
 from embedq.net.allow import AllowList, is_loopback
 from embedq.net.auth import authenticator
@@ -42,9 +43,19 @@ class Wish:
         options: dict[str, object],
     ) -> None:
         self.place: Place = parse_url(url)
+        if transport is not None and not callable(getattr(transport, "open", None)):
+            raise InvalidOption(
+                f"transport={shown(transport)} is no Transport",
+                hint="leave it out: protocols that are installed are found by their names",
+                argument="transport",
+            )
         self.transport = transport or find_transport(self.place.transport)
         if limits is not None and not isinstance(limits, NetLimits):
-            raise InvalidOption(f"limits={shown(limits)} is no NetLimits", argument="limits")
+            raise InvalidOption(
+                f"limits={shown(limits)} is no NetLimits",
+                hint="write limits=NetLimits(connections=100), from embedq.net",
+                argument="limits",
+            )
         if auth is not None and not self.transport.has_login:
             raise InvalidOption(
                 f"{url}: clients of {self.transport.name} cannot say who they are",
@@ -61,6 +72,7 @@ class Wish:
             )
         self.tls = tls
         self.allow = None if allow is None else AllowList(allow)
+        check_flag(insecure, "insecure")
         if not insecure:
             self._check_secure(url)
         for name in options:

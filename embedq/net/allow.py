@@ -22,6 +22,12 @@ class AllowList:
         self._networks: list[_Network] = []
         if isinstance(allowed, str):
             allowed = allowed.split(",")
+        if not isinstance(allowed, Iterable):
+            raise InvalidOption(
+                f"allow={shown(allowed)} is no list of addresses",
+                hint='write for example allow=["10.0.0.0/8"]',
+                argument="allow",
+            )
         for text in allowed:
             try:
                 self._networks.append(ipaddress.ip_network(text.strip()))

@@ -26,7 +26,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from embedq.errors import InsecurePermissions, InvalidOption
+from embedq.errors import InsecurePermissions, InvalidOption, shown
 from embedq.net.port import Authenticator, Credentials, Identity
 
 RIGHTS: Final = frozenset({"put", "consume", "manage"})
@@ -218,6 +218,7 @@ def authenticator(given: object) -> Authenticator | None:
     if callable(given):
         return Asking(given)
     raise InvalidOption(
-        "auth= is neither a TokenFile, a UsersFile, nor a function of Credentials",
+        f"auth={shown(given)} is neither a TokenFile, a UsersFile, nor a function of Credentials",
+        hint="all three are in embedq.net",
         argument="auth",
     )

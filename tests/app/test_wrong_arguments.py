@@ -20,6 +20,7 @@ from embedq.app.letters import DeadLetters
 from embedq.app.options import ConsumerOptions, PutOptions, QueueOptions
 from embedq.broker.delivery import Delivery
 from embedq.clock import VirtualClock
+from tests.net.lines import LINES
 
 NAIVE = datetime(2026, 1, 1)  # noqa: DTZ001
 HUGE = 10**400
@@ -122,6 +123,20 @@ WRONG: dict[str, tuple[Call, dict[str, list[Any]]]] = {
             "event": ["deed", "put", 5, None, [1]],
             "listener": [3, "print", Broker(":memory:").queue("q").aput],
             "queue": [5, "", b"q", "a\nb"],
+        },
+    ),
+    "Broker.listen": (
+        lambda bench, **said: bench.broker.listen(
+            **{"url": "lines://127.0.0.1:0", "transport": LINES, **said}
+        ),
+        {
+            "url": ["", "lines", 5, None, b"lines://", "lines://h:x", "lines://h/path"],
+            "auth": [5, "users", [1]],
+            "tls": [5, "cert.pem", True],
+            "allow": [5, ["here"], [None], "10.0.0.1/8"],
+            "insecure": [1, "no", None],
+            "limits": [5, {"connections": 5}],
+            "transport": [5, "lines"],
         },
     ),
     "Broker.stop": (
@@ -295,6 +310,7 @@ WORDS = {
 ANYTHING = {
     "Broker.queue.type": "any annotation: what it cannot be is seen when a body is decoded",
     "Broker.add_consumer.spec": "made by Queue.consumer",
+    "Broker.listen.options": "those of a protocol, checked by it when it begins to listen",
     "Broker.accompany.companion": "for the classes of this library",
     "Broker.override.given": "the settings of Broker, checked by the same functions",
     "Broker.state_of.name": "for the classes of this library",
@@ -332,7 +348,8 @@ def arguments_of(method: Callable[..., Any]) -> set[str]:
     options = {each.__name__: each for each in (PutOptions, QueueOptions, ConsumerOptions)}
     found: set[str] = set()
     for name, parameter in inspect.signature(method).parameters.items():
-        if parameter.kind is parameter.VAR_KEYWORD and method is not Broker.override:
+        own = method in (Broker.override, Broker.listen)
+        if parameter.kind is parameter.VAR_KEYWORD and not own:
             (kind,) = [made for key, made in options.items() if key in str(parameter.annotation)]
             found |= set(get_type_hints(kind))
         elif name != "self":

@@ -1,0 +1,54 @@
+"""The suite of transports notices a session that breaks its rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from embedq import Broker
+from embedq.net import Connection, Delivery, Session, Site
+from tests.conformance.transport_suite import TransportSuite
+from tests.net.lines import LinesSession, LinesTransport
+from tests.net.test_lines import Lines
+
+
+class Cuts(LinesSession):
+    def deliver(self, delivery: Delivery) -> None:
+        """Leave out the last byte."""
+        self.held[delivery.id] = delivery
+        self.say(f"MESSAGE {delivery.id} {delivery.body[:-1].decode()}")
+
+
+class Early(LinesSession):
+    def request(self, line: bytes) -> None:
+        """Confirm, and never put."""
+        if line.startswith(b"PUT"):
+            self.say("STORED " + "0" * 32)
+        else:
+            super().request(line)
+
+
+def broken(session: type[LinesSession]) -> Lines:
+    class Broken(LinesTransport):
+        def open(self, site: Site) -> Callable[[Connection], Session]:
+            return lambda connection: session(connection, create=True)
+
+    class Speaks(Lines):
+        options = {"transport": Broken()}  # noqa: RUF012  # as the suite has it
+
+    return Speaks()
+
+
+def test_a_body_that_is_changed_is_noticed(tmp_path):
+    dialect = broken(Cuts)
+    with Broker(tmp_path / "q.db") as broker, pytest.raises(AssertionError):
+        TransportSuite().test_what_is_put_in_python_is_got_on_the_wire_byte_for_byte(
+            broker, lambda: broker.listen(dialect.url, **dialect.options), dialect
+        )
+
+
+def test_a_confirmation_before_the_commit_is_noticed(tmp_path):
+    dialect = broken(Early)
+    with pytest.raises(AssertionError):
+        TransportSuite().test_what_is_confirmed_is_stored_when_the_host_ends(tmp_path, dialect)
