@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, ClassVar
 
 import pytest
 
 from embedq import Broker
+from embedq.app.listeners import BrokerListener
 from embedq.net import Connection, Delivery, Session, Site
 from tests.conformance.transport_suite import TransportSuite
+from tests.net.client import Client
 from tests.net.lines import LinesSession, LinesTransport
 from tests.net.test_lines import Lines
 
@@ -29,13 +32,18 @@ class Early(LinesSession):
             super().request(line)
 
 
-def broken(session: type[LinesSession]) -> Lines:
+def broken(session: type[LinesSession]) -> Any:
     class Broken(LinesTransport):
         def open(self, site: Site) -> Callable[[Connection], Session]:
             return lambda connection: session(connection, create=True)
 
     class Speaks(Lines):
-        options = {"transport": Broken()}  # noqa: RUF012  # as the suite has it
+        options: ClassVar[dict[str, Any]] = {"transport": Broken()}
+
+        def connect(self, listener: BrokerListener) -> Client:
+            """Remember the client: a test that fails does not close it."""
+            self.callers = [*getattr(self, "callers", []), super().connect(listener)]
+            return self.callers[-1]
 
     return Speaks()
 
@@ -46,9 +54,11 @@ def test_a_body_that_is_changed_is_noticed(tmp_path):
         TransportSuite().test_what_is_put_in_python_is_got_on_the_wire_byte_for_byte(
             broker, lambda: broker.listen(dialect.url, **dialect.options), dialect
         )
+    dialect.callers[0].close()
 
 
 def test_a_confirmation_before_the_commit_is_noticed(tmp_path):
     dialect = broken(Early)
     with pytest.raises(AssertionError):
         TransportSuite().test_what_is_confirmed_is_stored_when_the_host_ends(tmp_path, dialect)
+    dialect.callers[0].close()
