@@ -247,7 +247,7 @@ def test_a_store_that_stops_before_the_service_waits_ends_it_all_the_same(path: 
     stopped: list[str] = []
     with (
         pytest.raises(StoreFailed, match="the disk is gone"),
-        broker.backing.ending_on_failure(lambda: stopped.append("yes")),  # type: ignore[union-attr]
+        broker.backing.ending_on_failure(lambda: stopped.append("yes")),
     ):
         assert stopped == ["yes"]
     broker.stop()
