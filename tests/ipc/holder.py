@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from embedq.ipc import frames
-from embedq.ipc.marks import Marks
+from embedq.ipc.marks import Marks, Progress
 from tests.ipc.peer import Peer
 
 
@@ -41,6 +41,9 @@ def main(
                 sys.stdin.read()  # it holds the connection for as long as the test runs
                 os._exit(0)
             say("forked")
+        if line == "done\n":
+            marks.end(leases[0].mark, leases[0].counter, Progress.DONE)
+            say("noted")
         if line == "answer\n":
             peer.exchange(
                 *[frames.WireEnding(int(group), each.message.seq, each.counter) for each in leases]

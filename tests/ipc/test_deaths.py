@@ -120,6 +120,23 @@ def test_a_killed_client_costs_an_attempt_of_what_it_had_started(
     eventually(lambda: not holder.marks.exists())
 
 
+def test_of_twenty_messages_fetched_ahead_a_death_costs_the_one_in_work_an_attempt(
+    served: Served, hold: Hold
+) -> None:
+    seqs = put(served, 20)
+    holder = hold(20, 2)
+    assert holder.say("done") == "noted\n"
+    holder.end()
+    peer = served.peer()
+    found: dict[int, tuple[int, bool]] = {}
+    while len(found) < 19:
+        leases = peer.exchange(group=served.g, most=20, wait_ms=5_000).leases
+        assert leases, found
+        found |= {lease.message.seq: (lease.attempt, lease.suspect) for lease in leases}
+    assert found == dict.fromkeys(seqs[2:], (1, False)) | {seqs[1]: (2, True)}
+    assert not served.desk.store.messages(seqs[:1])
+
+
 def test_what_the_boss_says_about_a_death_is_kept_with_the_attempt(
     served: Served, hold: Hold
 ) -> None:
