@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from _thread import allocate_lock
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -36,6 +37,9 @@ _log = logging.getLogger("embedq.ipc")
 _WELCOME_S: Final = 2.0
 _LOOK_AGAIN_S: Final = 0.05
 _TICK_S: Final = 1.0
+#: Seconds, and how often, for which a caller lets the link's thread send what it has asked.
+_NAP_S: Final = 50e-6
+_NAPS: Final = 10
 
 Make = Callable[[int, int], Request]
 
@@ -158,6 +162,16 @@ class Link:
             ledger.enter(asked)
         self._nudge.give()
         return asked
+
+    def let_out(self, asked: Asked) -> None:
+        """Return once a request is on its way, or after a moment: for callers who compute on.
+
+        They would keep the interpreter from the link's thread for as long as a switch takes.
+        """
+        for _ in range(_NAPS):
+            if asked.sent or self.welcome is None:
+                return
+            time.sleep(_NAP_S)
 
     def cancel(self, n: int) -> None:
         """Let a request be answered with what there is: nobody waits any longer."""

@@ -313,8 +313,10 @@ class Serving:
         told: list[frames.WireLease] = []
         size = 64
         back: list[Lease] = []
-        now, most = self._desk.monotonic(), self._desk.limits.batch_bytes
+        desk, alive = self._desk, session.is_alive
+        now, most = desk.monotonic(), desk.limits.batch_bytes
         reads = session.address is not None and not session.is_full
+        ends_at, left = 0.0, 0
         for lease in leases:
             message = lease.message
             size += len(message.body) + len(message.headers or b"") + _ENVELOPE
@@ -322,13 +324,13 @@ class Serving:
                 back.append(lease)
                 continue
             if keep:
-                self._desk.keep(lease, session.is_alive)
-            left = max(0, round((lease.deadline - now) * 1000))
+                desk.keep(lease, alive)
+            if lease.deadline != ends_at:  # those of one claim end together
+                ends_at = lease.deadline
+                left = max(0, round((ends_at - now) * 1000))
+            bound, suspect, mark = lease.max_attempts, lease.is_suspect, session.add(lease)
             told.append(
-                frames.WireLease(
-                    *(lease.counter, lease.attempt, session.add(lease), left),
-                    *(lease.max_attempts, lease.is_suspect, message),
-                )
+                frames.WireLease(lease.counter, lease.attempt, mark, left, bound, suspect, message)
             )
         if back:
             await self._desk.asettle([(lease, RELEASED) for lease in back])

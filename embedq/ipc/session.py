@@ -129,13 +129,12 @@ class Session:
 
     def find(self, token: Token | WireEnding | frames.Held) -> Held | None:
         """Return a lease by its token, as this host or the one before has given it out."""
-        for counter in (token.counter, self._renamed.get(token.counter)):
-            held = None if counter is None else self.leases.get(counter)
-            if held is not None and (held.lease.seq, held.lease.group.id) == (
-                *(token.seq, token.group),
-            ):
-                return held
-        return None
+        held = self.leases.get(token.counter)
+        if held is None or not _is_of(held, token):
+            held = self.leases.get(self._renamed.get(token.counter, 0))
+            if held is None or not _is_of(held, token):
+                return None
+        return held
 
     def add(self, lease: Lease) -> int:
         """Enter a lease; return its place for marks."""
@@ -319,3 +318,8 @@ class Session:
             off()
         self.listening.clear()
         self.discard()
+
+
+def _is_of(held: Held, token: Token | WireEnding | frames.Held) -> bool:
+    lease = held.lease
+    return lease.seq == token.seq and lease.group.id == token.group

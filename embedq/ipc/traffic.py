@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 from embedq.broker.awaiting import bridge
 from embedq.broker.desk import Exchanged, Pairs
+from embedq.broker.endings import Ending
 from embedq.broker.intake import check_batch, row_of, too_large
 from embedq.broker.leases import Lease
 from embedq.broker.waiting import Waiter
@@ -29,6 +30,33 @@ from embedq.message import Draft, Receipt
 
 if TYPE_CHECKING:
     from embedq.broker.redaction import Redact
+
+
+class Fetch:
+    """Messages that are on their way while their consumer handles those before them.
+
+    `pairs`: the deliveries that the same request settles.
+    """
+
+    __slots__ = ("_gate", "_take", "most", "pairs")
+
+    def __init__(
+        self, pairs: list[tuple[Lease, Ending]], most: int, take: Callable[[], Exchanged]
+    ) -> None:
+        self.pairs = pairs
+        self.most = most
+        self._take = take
+        self._gate = allocate_lock()
+        self._gate.acquire()
+
+    def arrived(self, _asked: Asked) -> None:
+        """Let `result` return. Called by the link."""
+        self._gate.release()
+
+    def result(self) -> list[Lease]:
+        """Wait for the host's answer and return the new leases. Once. Raises as `exchange`."""
+        self._gate.acquire()
+        return self._take().leases
 
 
 class Traffic:
@@ -139,6 +167,21 @@ class Traffic:
             if waiter is not None:
                 with self._waits_lock:
                     self._waits.pop(waiter, None)
+
+    def fetch(self, group: RemoteGroup, pairs: Pairs, most: int) -> Fetch:
+        """Begin what `exchange` does with `keep` and `ahead`, and claim only what is there.
+
+        The caller goes on meanwhile, and must ask for the result.
+        """
+        pairs = list(pairs)
+        box: list[Asked] = []
+        fetch = Fetch(
+            *(pairs, most),
+            lambda: self._exchanged(group, pairs, box[0], keep=True, ahead=True),
+        )
+        make = self._exchange(group, pairs, most, None, 0.0, keep=True)
+        self._link.let_out(self._link.send(make, fetch.arrived, note=box.append))
+        return fetch
 
     async def aexchange(
         self,

@@ -4,7 +4,9 @@ Knows: how many messages to fetch ahead, what is noted before a handler starts.
 Does not know: processes, who ends the worker, sockets.
 
 Messages are fetched ahead for as long as handlers are quick: as many as take about AHEAD_S. One
-that was fetched and not started costs nothing if the worker dies, as starts are noted first.
+that was fetched and not started costs nothing if the worker dies, as starts are noted first. Where
+handlers are very quick, half of them are on their way while the other half is handled: host and
+workers compute at the same time instead of waiting for each other.
 """
 
 from __future__ import annotations
@@ -21,13 +23,16 @@ from embedq.broker.leases import Lease
 from embedq.broker.waiting import Waiter
 from embedq.ipc.handles import RemoteGroup
 from embedq.ipc.remote import RemoteDesk
+from embedq.ipc.traffic import Fetch
 from embedq.workers.runner import Pairs, Run, Runner, released
 from embedq.workers.threads import guarded
 
 #: Seconds of work that are fetched ahead.
 AHEAD_S: Final = 0.02
-#: Messages that are fetched ahead at most.
-AHEAD_MOST: Final = 64
+#: Messages that are asked for at once, at most.
+AHEAD_MOST: Final = 128
+#: From how many messages in AHEAD_S on half of them are fetched while the others are handled.
+_HALVES: Final = 32
 #: How much one batch changes what is known of the pace.
 _WEIGHT: Final = 0.3
 _PAUSES_S: Final = (0.05, 5.0)
@@ -72,6 +77,7 @@ class SoloCrew:
         self._waiter = Waiter()
         self._run: Run | None = None
         self._pace_s: float | None = None
+        self._fetch: Fetch | None = None
         self._is_async = self.spec.signature.is_async
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -84,22 +90,41 @@ class SoloCrew:
                 self._loop = stack.enter_context(asyncio.Runner()).get_loop()
             pairs: Pairs = []
             while not self.closed:
-                leases = self._exchange(pairs, self._ahead())
+                leases = self._next(pairs)
                 if leases and self.spec.linger:
                     leases = self._gather(leases)
                 pairs = self._handle(leases)
                 self._after()
-            if pairs:
-                self._exchange(pairs, 0)
+            self._leave(pairs)
 
-    def _ahead(self) -> int:
-        """Return how many messages to fetch: what is done in AHEAD_S, and one of what is slow."""
+    def _next(self, pairs: Pairs) -> Sequence[Lease]:
+        """Settle what has ended, and return the next messages; those after them may be fetched."""
+        most, halves = self._ahead()
+        fetch, self._fetch = self._fetch, None
+        leases = () if fetch is None else self._fetched(fetch)
+        asked = 0 if fetch is None else fetch.most
+        if not leases:
+            asked = most
+            leases, pairs = self._exchange(pairs, most), []
+        if halves and not self.closed and (pairs or len(leases) >= asked):
+            self._fetch = self._begin(pairs, most)
+        elif pairs:
+            self._exchange(pairs, 0)
+        return leases
+
+    def _ahead(self) -> tuple[int, bool]:
+        """Return how many messages to ask for, and whether others are fetched meanwhile.
+
+        As many as are done in AHEAD_S, and one of what is slow.
+        """
         if self.spec.batch is not None:
-            return self.spec.batch
+            return self.spec.batch, False
         pace = self._pace_s
         if pace is None:
-            return 1
-        return min(AHEAD_MOST, max(1, int(AHEAD_S / max(pace, 1e-6))))
+            return 1, False
+        most = max(1, int(AHEAD_S / max(pace, 1e-6)))
+        halves = most >= _HALVES
+        return min(AHEAD_MOST, most // 2 if halves else most), halves
 
     def _handle(self, leases: Sequence[Lease]) -> Pairs:
         if not leases:
@@ -242,6 +267,36 @@ class SoloCrew:
                 break
             found += self._exchange([], most - len(found), left)
         return found
+
+    def _begin(self, pairs: Pairs, most: int) -> Fetch | None:
+        """Settle, and let the messages after the next ones come meanwhile."""
+        try:
+            return self.desk.fetch(self._group, pairs, most)
+        except Exception as error:  # noqa: BLE001 - as below
+            if self.runner.gone_wrong(error):
+                self.closed = True
+            else:
+                self._exchange(pairs, 0)
+            return None
+
+    def _fetched(self, fetch: Fetch) -> Sequence[Lease]:
+        """Return what has come; what it was to settle is settled, in this way or another."""
+        try:
+            return fetch.result()
+        except Exception as error:  # noqa: BLE001 - as below
+            if self.runner.gone_wrong(error):
+                self.closed = True
+                return ()
+            return self._exchange(fetch.pairs, 0)
+
+    def _leave(self, pairs: Pairs) -> None:
+        """Settle the last messages, and give back what was fetched and not begun."""
+        fetch, self._fetch = self._fetch, None
+        rest = () if fetch is None else self._fetched(fetch)
+        self.released += len(rest)
+        pairs = [*pairs, *((lease, RELEASED) for lease in rest)]
+        if pairs:
+            self._exchange(pairs, 0)
 
     def _exchange(self, pairs: Pairs, most: int, timeout: float | None = None) -> Sequence[Lease]:
         """Settle and claim; what fails for a while is tried again until it is done."""
