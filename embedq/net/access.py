@@ -131,7 +131,7 @@ class Access:
             if isinstance(handle, EmbedqError):
                 stored(handle)
             else:
-                network.puts.add(handle, draft, stored)
+                network.puts.add(handle, draft, stored, self)
 
         network.names.queue(queue, found, create=create)
 
@@ -362,6 +362,7 @@ class Access:
     def close(self) -> None:
         """The client is gone: what it holds is released, at once and without an attempt."""
         self._is_closed = True
+        self._network.puts.give_up(self)
         self.end_subscriptions()
         for delivery in list(self.held):
             delivery.release()

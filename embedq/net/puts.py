@@ -17,7 +17,7 @@ from embedq.net.failing import as_error
 
 #: What came of a put.
 Stored = Callable[[Receipt | EmbedqError], object]
-_Put = tuple[Draft, Stored]
+_Put = tuple[Draft, Stored, object]
 
 
 class Puts:
@@ -30,16 +30,25 @@ class Puts:
         self._most_bytes = desk.limits.group_max_bytes
         self._gathered: dict[QueuePort, list[_Put]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._waiting: dict[object, set[asyncio.Task[Any]]] = {}
 
-    def add(self, queue: QueuePort, draft: Draft, stored: Stored) -> None:
-        """Store a message; `stored` gets its receipt once it is durable, or why it is not."""
+    def add(self, queue: QueuePort, draft: Draft, stored: Stored, owner: object) -> None:
+        """Store a message; `stored` gets its receipt once it is durable, or why it is not.
+
+        `owner`: for whom, see `give_up`.
+        """
         if not self._gathered:
             self._loop.call_soon(self._send)
         puts = self._gathered.get(queue)
         if puts is None:
-            self._gathered[queue] = [(draft, stored)]
+            self._gathered[queue] = [(draft, stored, owner)]
         else:
-            puts.append((draft, stored))
+            puts.append((draft, stored, owner))
+
+    def give_up(self, owner: object) -> None:
+        """Wait no longer for room for what somebody put who is gone: it would pile up."""
+        for task in self._waiting.pop(owner, ()):
+            task.cancel()
 
     @property
     def tasks(self) -> Sequence[asyncio.Task[Any]]:
@@ -52,7 +61,7 @@ class Puts:
             if queue.policy.max_length is not None:
                 # One by one: those for which there is no room wait, or are refused, alone.
                 for put in puts:
-                    self._start(queue, [put])
+                    self._wait(put[2], self._start(queue, [put]))
                 continue
             part: list[_Put] = []
             size = 0
@@ -65,18 +74,30 @@ class Puts:
             if part:
                 self._start(queue, part)
 
-    def _start(self, queue: QueuePort, puts: list[_Put]) -> None:
+    def _wait(self, owner: object, task: asyncio.Task[Any]) -> None:
+        waiting = self._waiting.setdefault(owner, set())
+        waiting.add(task)
+
+        def done(task: asyncio.Task[Any]) -> None:
+            waiting.discard(task)
+            if not waiting and self._waiting.get(owner) is waiting:
+                del self._waiting[owner]
+
+        task.add_done_callback(done)
+
+    def _start(self, queue: QueuePort, puts: list[_Put]) -> asyncio.Task[Any]:
         task = self._loop.create_task(self._store(queue, puts))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _store(self, queue: QueuePort, puts: list[_Put]) -> None:
         try:
-            receipts = await self._desk.aput_drafts(queue, [draft for draft, _ in puts])
+            receipts = await self._desk.aput_drafts(queue, [draft for draft, _, _ in puts])
         except Exception as error:  # noqa: BLE001 - told to everyone who waits
             told = as_error(error)
-            for _, stored in puts:
+            for _, stored, _ in puts:
                 stored(told)
             return
-        for (_, stored), receipt in zip(puts, receipts, strict=True):
+        for (_, stored, _), receipt in zip(puts, receipts, strict=True):
             stored(receipt)

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from tests.conformance.transport_suite import dial, eventually, is_cut
+from tests.conformance.transport_suite import dial, eventually, is_cut, reset
 from tests.net.client import Client
 
 
@@ -182,3 +182,33 @@ def test_who_reads_nothing_is_not_read_either_and_cut_in_the_end(broker, listen,
     assert alive(other)
     client.close()
     other.close()
+
+
+def test_who_leaves_while_a_full_queue_lets_it_wait_leaves_nothing(broker, listen):
+    broker.queue("full", max_length=1)
+    listener = listen()
+    client = Client(listener)
+    assert client.say("PUT full x").startswith("STORED")
+    client.socket.sendall(b"PUT full y\n" * 10)
+    eventually(lambda: listener.stats.bytes_in > 100)
+    reset(client)
+    eventually(lambda: not listener.stats.connections)
+    broker.queue("full").purge()
+    other = Client(listener)
+    assert other.say("PUT full z").startswith("STORED")
+    assert broker.queue("full").stats().stored == 1
+    other.close()
+
+
+def test_who_shuts_its_side_while_a_full_queue_lets_it_wait_loses_nothing(broker, listen):
+    full = broker.queue("full", max_length=1)
+    listener = listen()
+    client = Client(listener)
+    client.socket.sendall(b"PUT full x\nPUT full y\n")
+    assert client.line().startswith("STORED")
+    client.socket.shutdown(socket.SHUT_WR)
+    with full.get(0):
+        pass
+    assert client.line().startswith("STORED")
+    assert is_cut(client.socket)
+    client.close()
