@@ -7,6 +7,7 @@ Does not know: sessions, limits and deadlines (connection.py), what bytes mean.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 import struct
@@ -232,6 +233,12 @@ class Channel(asyncio.Protocol):
         raw = None if self._transport is None else self._transport.get_extra_info("socket")
         if raw is not None and raw.family != socket.AF_UNIX:
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", on, 0))
+
+    def let_go(self) -> None:
+        """Close the descriptor in a child made by fork, and nothing else."""
+        raw = None if self._transport is None else self._transport.get_extra_info("socket")
+        if raw is not None and raw.fileno() >= 0:
+            os.close(raw.fileno())
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is over."""

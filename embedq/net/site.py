@@ -7,6 +7,7 @@ Does not know: any protocol; other threads (listener.py).
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections import Counter
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from embedq.net.port import ANYBODY, Authenticator, Credentials, Identity, Sessi
 from embedq.net.timers import Timer
 from embedq.net.tls import TLS
 from embedq.net.url import Place
+from embedq.storage.fork import immortalise, on_fork
 
 if TYPE_CHECKING:
     from embedq.net.network import Network
@@ -71,6 +73,7 @@ class Site:
         self.url = place.transport
         self._make: Callable[[Connection], Session] | None = None
         self._servers: list[asyncio.Server] = []
+        self._bound: list[socket.socket] = []
         self._file: tuple[int, int] | None = None
         self._looking: Timer | None = None
         self._empty: asyncio.Future[None] | None = None
@@ -144,6 +147,8 @@ class Site:
             self.address = place.path
             self._file = sockets.identity(place.path)
         self.url = place.at(self.address)
+        self._bound = bound
+        on_fork(self)
         for sock in bound:
             self._servers.append(
                 await loop.create_server(lambda: Connection(self).channel, sock=sock)
@@ -169,6 +174,15 @@ class Site:
         for server in self._servers:
             server.close()
         self._servers = []
+        self._bound = []
+
+    def forked_in_child(self) -> None:
+        """Let go of the parent's sockets in a child: clients would not see the parent's end."""
+        immortalise(self)  # or sockets that are closed here would be closed again, as others
+        for sock in self._bound:
+            sock.close()
+        for connection in list(self.connections):
+            connection.channel.let_go()
 
     async def drain(self, grace_s: float) -> int:
         """Accept nobody, let clients go, cut those that stay. Returns how many were cut."""
