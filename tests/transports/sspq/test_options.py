@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Callable
 
 import pytest
 
-from embedq.errors import InvalidOption
+from embedq.errors import InvalidOption, StoreBusy
 from embedq.net import NetLimits
+from embedq.net.puts import Puts
 from tests.interop.sspq_client import (
     CONFIRM,
     DEAD_RECEIVE,
@@ -150,6 +152,28 @@ def test_a_body_at_the_limit_passes(broker, connect):
     client.send(b"x" * 1_000)
     assert client.receive() == b"x" * 1_000
     client.close()
+
+
+def test_what_cannot_be_stored_now_is_stored_later_also_after_an_orderly_end(
+    broker, orders, connect, monkeypatch
+):
+    """The disk is full, say: the client cannot be told, so it waits."""
+    client = connect()
+    client.send(b"first")
+    until(lambda: orders.stats().stored == 1)
+    real, failures = Puts._start, iter(range(3))
+
+    def fail_thrice(puts, queue, part):
+        if next(failures, None) is None:
+            return real(puts, queue, part)
+        for _, stored, *_ in part:
+            stored(StoreBusy("not now"))
+        return puts._loop.create_task(asyncio.sleep(0))
+
+    monkeypatch.setattr(Puts, "_start", fail_thrice)
+    client.send(b"second")
+    client.close()
+    until(lambda: [each.body for each in orders.peek(9)] == [b"first", b"second"])
 
 
 def test_a_full_queue_slows_its_senders_and_loses_nothing(broker, connect):

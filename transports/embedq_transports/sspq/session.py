@@ -61,6 +61,7 @@ class SspqSession(Session):
         self._held: Delivery | HeldLetter | None = None
         self._waiting: Subscription | Asking | None = None
         self._unstored = 0  # messages that could not be stored yet
+        self._has_ended = False
 
     # ------------------------------------------------------------------ called by the network
 
@@ -69,10 +70,12 @@ class SspqSession(Session):
         self._came(self._wire.feed(data))
         self.pending = self._wire.pending
 
-    def ended(self) -> None:
+    def ended(self) -> bool:
         """The client sends no more: what is complete counts, a request that waits is dropped."""
         self._stop_waiting()
         self._came(self._wire.end())
+        self._has_ended = True
+        return self._is_storing
 
     def draining(self) -> None:
         """Say to a client that waits that nothing will come."""
@@ -122,27 +125,31 @@ class SspqSession(Session):
         most = attempts_allowed(packet.retries if forced is None else forced)
         message = draft(packet.payload, max_attempts=most or 0)
         connection, queue = self._connection, self._terms.queue
-        site = connection.site
 
         def stored(result: object) -> None:
-            if not isinstance(result, EmbedqError):
-                return
-            self._count("put_failed", result.code)
-            if not result.retryable:
-                connection.fault("refused", result.message)
-                return
-            # The client waits, but its end does not end what it has sent.
-            self._unstored += 1
-            connection.hold("put")
-            site.later(_AGAIN_S, lambda: site.broker.put(queue, message, stored_late))
+            if isinstance(result, EmbedqError):
+                self._count("put_failed", result.code)
+                if not result.retryable:
+                    connection.fault("refused", result.message)
+                    return
+                self._unstored += 1
+                connection.hold("put")
+                connection.later(_AGAIN_S, again)
+            if self._has_ended and not self._is_storing:
+                connection.finish("end")
 
-        def stored_late(result: object) -> None:
+        def again() -> None:
             self._unstored -= 1
-            stored(result)
+            connection.broker.put(queue, message, stored)
             if not self._unstored:
                 connection.unhold("put")
 
         connection.broker.put(queue, message, stored)
+
+    @property
+    def _is_storing(self) -> bool:
+        """Whether something that was sent is not stored: then the connection stays."""
+        return bool(self._unstored or self._connection.broker.pending_puts)
 
     def _may_ask(self, what: str) -> bool:
         """Whether a request counts: one at a time, and none while something is held (6)."""
