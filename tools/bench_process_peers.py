@@ -11,12 +11,13 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sqlite3
 import struct
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from time import perf_counter, sleep
@@ -201,7 +202,7 @@ class PeerDrain:
                 )
             )
         self._meet()
-        self._hold()
+        self._hold_outside_a_commit()
         self._fill(round(peer.backlog * seconds))
 
     def _meet(self) -> None:
@@ -275,6 +276,24 @@ class PeerDrain:
     def _hold(self) -> None:
         """Stop all processes of the workers where they are."""
         self._signal(signal.SIGSTOP)
+
+    def _hold_outside_a_commit(self) -> None:
+        """Stop them where they do not keep others, who are to enqueue, from the database."""
+        path = self._folder / "huey.db"
+        while True:
+            self._hold()
+            sleep(0.01)
+            if not path.exists():
+                return
+            with closing(sqlite3.connect(path, timeout=0.05, isolation_level=None)) as connection:
+                try:
+                    connection.execute("BEGIN IMMEDIATE")
+                    connection.execute("ROLLBACK")
+                except sqlite3.OperationalError:
+                    self._signal(signal.SIGCONT)
+                    sleep(0.01)
+                else:
+                    return
 
     def _signal(self, number: signal.Signals) -> None:
         for worker in self._workers:
