@@ -26,6 +26,7 @@ from embedq.workers.here import HERE, check_opening, is_worker
 
 if TYPE_CHECKING:
     from embedq.broker.desk import Desk
+    from embedq.broker.leases import Lease
     from embedq.broker.port import DeskPort
     from embedq.ipc.abroad import Listening
     from embedq.ipc.calls import WorkerDeath
@@ -250,13 +251,15 @@ class Hosted:
             raise failure
 
     def close(self) -> None:
-        """Serve nobody any more, then close the file."""
+        """Serve nobody any more, then close the file. What others have in work stays theirs."""
         self.wait_until_served()
+        keep: frozenset[Lease] = frozenset()
         try:
             if self._server is not None:
                 self._server.stop()
+                keep = self._server.outlived
         finally:
-            self.desk.close()
+            self.desk.close(keep=keep)
 
 
 class Connected:

@@ -6,7 +6,7 @@ Does not know: handlers, threads of consumers, asyncio (awaiting.py), sockets.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from embedq.broker import bounds, byid, direct, handover, moves, supply
@@ -376,7 +376,7 @@ class Desk(Engine):
             cause = self.end_of(epoch - 1)
             self.events.emit("unclean_start", path=self.path, epoch=epoch, cause=cause)
 
-    def close(self, *, release: bool = True) -> None:
+    def close(self, *, release: bool = True, keep: Collection[Lease] = ()) -> None:
         """Close the engine; those who wait get StoreClosed. Safe to call twice.
 
         Raises what the last commits raise: everything is closed all the same, and the file is
@@ -384,7 +384,7 @@ class Desk(Engine):
         """
         closing = not self._closed
         try:
-            super().close(release=release)
+            super().close(release=release, keep=keep)
         finally:
             self._ended(tell=closing)
 

@@ -10,7 +10,7 @@ did is durable. Promises P1 to P7 are kept here and below (docs/promises.md).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Self
 from zlib import crc32
 
@@ -361,8 +361,11 @@ class Engine(Registry):
 
     # ------------------------------------------------------------------------------ end
 
-    def close(self, *, release: bool = True) -> None:
-        """Give back what is leased, save the counts, close the store. Safe to call twice."""
+    def close(self, *, release: bool = True, keep: Collection[Lease] = ()) -> None:
+        """Give back what is leased, save the counts, close the store. Safe to call twice.
+
+        `keep`: leases that stay open: their holders live on and show them to the next host.
+        """
         if self._closed:
             return
         self._closed = True
@@ -372,7 +375,7 @@ class Engine(Registry):
             if release and self.store.stopped is None:
                 for group in self.groups():
                     # Some may be settled meanwhile by others: that is no failure of the close.
-                    held = list(group.leases.values())
+                    held = [lease for lease in group.leases.values() if lease not in keep]
                     self.writer.run(settling.Releases(self, group, held))
             if self.store.stopped is None:
                 self.writer.run(changes.SaveCounts(self, exact=self.counts_exact))

@@ -134,6 +134,10 @@ class Holdings:
         if table.get(lease.seq) is lease:
             del table[lease.seq]
 
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._by_counter)
+
     def held(self) -> list[Held]:
         """Return what is held, to show it to the next host."""
         with self._lock:

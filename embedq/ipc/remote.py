@@ -269,11 +269,15 @@ class RemoteDesk(Traffic):
         """Do nothing: the host sees how its clients end."""
 
     def close(self) -> None:
-        """Leave: what this process holds is given back. Safe to call twice."""
+        """Leave: what this process holds is given back. Safe to call twice.
+
+        Without a host to tell that to, the marks stay: the next one learns from them what is done.
+        """
+        untold = self.host_pid is None and bool(self.holdings)
         self._link.close()
         self.events.close()
         if self._marks is not None:
-            self._marks.close()
+            self._marks.close(remove=not untold)
 
 
 def _call(verb: str, args: bytes) -> Make:

@@ -28,6 +28,7 @@ from embedq.ipc.sessions import RECONNECT_GRACE_S, OnEmpty, Sessions
 from embedq.storage.fork import on_fork
 
 if TYPE_CHECKING:
+    from embedq.broker.leases import Lease
     from embedq.ipc.abroad import Abroad, Listening
     from embedq.ipc.door import Door
 
@@ -87,6 +88,7 @@ class Server:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._started = threading.Event()
         self._failure: BaseException | None = None
+        self.outlived: frozenset[Lease] = frozenset()  # what clients can show to the next host
         self._pid = 0
         self._listening: list[int] = []
         #: Bytes that may wait for a client that does not read, before it is dropped.
@@ -211,7 +213,7 @@ class Server:
             for door in self._doors.values():
                 door.close()
             self._serving.close()
-            self._sessions.close()
+            self.outlived = self._sessions.close()
             context.term()
 
     def _open_doors(self, context: Any) -> None:  # noqa: ANN401  # of ZeroMQ, see `_serve`

@@ -15,6 +15,7 @@ from typing import Final
 
 from embedq.broker import moves
 from embedq.broker.desk import Desk
+from embedq.broker.leases import Lease
 from embedq.broker.numbered import Numbers
 from embedq.errors import EmbedqError
 from embedq.ipc import frames, marks as marked
@@ -78,11 +79,15 @@ class Sessions:
         self._leaving = 0
         self.refused = 0
 
-    def close(self) -> None:
-        """Forget all sessions; the desk gives back what they hold."""
+    def close(self) -> frozenset[Lease]:
+        """Forget all sessions; return what is held by those that can show it to the next host."""
+        held = set()
         for session in list(self.by_token.values()):
+            if session.marks is not None and not session.ended and _lives(session.marks):
+                held |= {each.lease for each in session.leases.values()}
             self._forget(session)
         self.ends.close()
+        return frozenset(held)
 
     # --------------------------------------------------------------------------- begin
 
@@ -374,3 +379,12 @@ def _holder_of(marks: str | None) -> int | None:
         return marked.owner_of(marks) or None
     except OSError:
         return None
+
+
+def _lives(marks: str) -> bool:
+    """Whether the client of these marks is there; no, if that cannot be found out."""
+    try:
+        return marked.is_alive(marks)
+    except OSError as error:
+        _log.warning("the marks %s cannot be looked at: %s", marks, error)
+        return False
