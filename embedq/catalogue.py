@@ -302,6 +302,10 @@ FIELDS: Final[Mapping[str, str]] = {
     "reason": "code of the dead letter's reason (lifecycle.md); of a drain: the signal, or stop; "
     "of a worker: how much it has done, or has become",
     "detail": "a sentence for people",
+    "endpoint": "where other machines connect, tcp://",
+    "address": "of another machine",
+    "why": "why it was not let in",
+    "code": "of the error that stopped the store, for programs",
     "cause": "what is known of the end of the last host, or of the worker",
     "delay_s": "seconds until the next attempt",
     "timeout_s": "seconds that the handler was allowed",

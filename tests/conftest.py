@@ -35,13 +35,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not any(item.get_closest_marker(name) for name in LONG))
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int | None:
-    """Run two tests on a core at a time: many wait for processes, or for time to pass."""
-    decided = os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS")
-    return None if decided else 2 * (os.cpu_count() or 1)
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
     """Turn a skip into a failure in CI: there, everything a test needs has been installed."""

@@ -34,7 +34,9 @@ COMMANDS = {
 }
 #: Takes the terminal of its standard input as its own, as a shell does for what it starts.
 LEADER = """
-import fcntl, os, sys, termios
+import fcntl, os, signal, sys, termios
+for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+    signal.signal(number, signal.SIG_DFL)  # nohup, for one, has them ignored
 os.setsid()
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 os.execv(sys.executable, [sys.executable, *sys.argv[1:]])

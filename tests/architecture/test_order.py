@@ -36,11 +36,3 @@ def test_slow_tests_and_those_that_kill_come_first_and_nothing_else_moves(confte
     ]
     conftest.pytest_collection_modifyitems(items)
     assert "".join(item.name for item in items) == "bdace"
-
-
-def test_two_tests_run_on_a_core_unless_somebody_has_decided(conftest, monkeypatch):
-    monkeypatch.delenv("PYTEST_XDIST_AUTO_NUM_WORKERS", raising=False)
-    monkeypatch.setattr("os.cpu_count", lambda: 3)
-    assert conftest.pytest_xdist_auto_num_workers() == 6
-    monkeypatch.setenv("PYTEST_XDIST_AUTO_NUM_WORKERS", "1")
-    assert conftest.pytest_xdist_auto_num_workers() is None

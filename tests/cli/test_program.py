@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from embedq.cli import looking, output
 from embedq.cli.exits import MEANINGS
 from embedq.cli.output import Progress
-from embedq.cli.program import COMMANDS, Lazy, dead, keys, program, wants_json
+from embedq.cli.program import COMMANDS, Lazy, dead, keys, program, users, wants_json
 from embedq.clock import VirtualClock
 from embedq.errors import StoreFull
 
@@ -38,7 +38,9 @@ EXAMPLES = [
 
 @pytest.mark.parametrize("path", ALL, ids=" ".join)
 def test_a_line_of_the_table_is_the_first_sentence_of_the_help(path):
-    table = COMMANDS if len(path) == 1 else {"dead": dead, "keys": keys}[path[0]].table
+    table = (
+        COMMANDS if len(path) == 1 else {"dead": dead, "keys": keys, "users": users}[path[0]].table
+    )
     first = (ALL[path].help or "").split("\n\n")[0].replace("\n", " ")
     assert table[path[-1]].help
     assert first.endswith(".")

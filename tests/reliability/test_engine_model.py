@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import logging
+import os
 
 import pytest
 from hypothesis import Phase, settings
@@ -31,7 +32,10 @@ from tests.reliability.waiting_machine import Roomy, WaitingMachine
 
 pytestmark = pytest.mark.reliability
 
-RUNS = settings(max_examples=100, stateful_step_count=50)
+#: All of it with EMBEDQ_TEST_LONG=1; a run of the whole suite has not the time.
+RUNS = settings(
+    max_examples=100 if os.environ.get("EMBEDQ_TEST_LONG") else 40, stateful_step_count=50
+)
 
 
 @pytest.fixture(autouse=True)

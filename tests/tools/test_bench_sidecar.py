@@ -3,8 +3,11 @@
 No test here asserts how fast anything is.
 """
 
+import os
 from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 import bench_process_plan
 import bench_processes
@@ -21,6 +24,10 @@ def run_in(folder: Path) -> bench_processes.ProcessRun:
     return run
 
 
+@pytest.mark.skipif(
+    not os.environ.get("EMBEDQ_TEST_LONG"),
+    reason="only on request, with EMBEDQ_TEST_LONG=1: half a minute of both cores",
+)
 def test_a_round_measures_both_sides_of_every_row_and_leaves_nothing(tmp_path: Path) -> None:
     run = run_in(tmp_path)
     (group,) = run.groups()
