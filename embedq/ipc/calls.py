@@ -43,6 +43,7 @@ class WorkerDeath(msgspec.Struct, frozen=True, array_like=True):
     and `frames`: what the process wrote while it crashed (see storage.rows.Death). `killed_for`:
     why it was killed by whoever watched over it, "timeout" or "drain"; "": it was not.
     `timeout_s`: the timeout, `delays_s`: until the next attempt, after the first one, the second…
+    `in_order`: it was told to go, and went.
     """
 
     session: bytes
@@ -53,6 +54,7 @@ class WorkerDeath(msgspec.Struct, frozen=True, array_like=True):
     killed_for: str = ""
     timeout_s: float = 0.0
     delays_s: tuple[float, ...] = ()
+    in_order: bool = False
 
 
 Report = Callable[[WorkerDeath], object]

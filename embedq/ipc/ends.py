@@ -84,6 +84,8 @@ class Ends:
         left = await self._settle(session, cause, report)
         self._remove_marks(session)
         await self._desk.arun(moves.Change([CloseSession(session.id)]))
+        if report is not None and report.in_order and not left.started:
+            return  # only its farewell has not arrived: a busy host was too slow to read it
         self._desk.events.emit(
             "worker_died",
             worker=session.name,

@@ -228,8 +228,8 @@ class ProcessCrew:
         end = seat.bury()
         self._finished += seat.board.finished
         self._released += seat.board.released
+        self._employer.report_death(end.death)
         if not end.in_order:
-            self._employer.report_death(end.death)
             self._explain(seat, end)
         self._later(seat, failed=end.code != 0 and not self._did_well(seat, end))
         heir = next((each for each in self._seats if each.instead_of is seat), None)

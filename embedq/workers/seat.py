@@ -184,6 +184,7 @@ class Seat:
         lived_s = self._monotonic() - self.started_at
         in_order = self.leaving and (code is None or code in _IN_ORDER)
         if code is not None:
+            death = msgspec.structs.replace(death, in_order=in_order)
             process.close()
         self._process = self.pid = None
         for line in (self._pipe, self._fatal):

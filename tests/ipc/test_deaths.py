@@ -168,6 +168,19 @@ def test_the_host_itself_may_be_the_boss(served: Served, hold: Hold) -> None:
     assert ErrorInfo.decode(error).type == "SIGKILL"
 
 
+def test_who_went_as_it_was_told_has_not_died(served: Served, hold: Hold) -> None:
+    told: list[Notice] = []
+    served.desk.events.on("worker_died", told.append)
+    put(served, 2)
+    idle, busy = hold(1, 0, os.urandom(16)), hold(1, 1, os.urandom(16))
+    for holder in (idle, busy):  # neither has said goodbye
+        holder.end()
+        served.server.report(WorkerDeath(holder.token, 0, in_order=True))
+    eventually(lambda: told and not served.server.stats.sessions)
+    assert [notice.fields["pid"] for notice in told] == [busy.process.pid]
+    assert not idle.marks.exists()
+
+
 def test_a_boss_that_says_nothing_delays_little(served: Served, hold: Hold) -> None:
     put(served, 1)
     holder = hold(1, 1, os.urandom(16))
