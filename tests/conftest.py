@@ -22,6 +22,12 @@ hypothesis.settings.register_profile("here", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 hypothesis.settings.load_profile("ci" if IN_CI else "here")
 
+# What programs catch, and a test that runs one inside its own process might leave caught.
+CAUGHT = {
+    number: signal.getsignal(number)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
+}
+
 # A skip with one of these first words depends on the machine, not on something left uninstalled.
 ALLOWED_SKIPS = ("only on ",)
 
@@ -33,6 +39,17 @@ LONG = ("slow", "reliability")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the tests that take long before the others; both keep their order."""
     items.sort(key=lambda item: not any(item.get_closest_marker(name) for name in LONG))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item):
+    """Let no test leave a signal handler to those after it."""
+    result = yield
+    for number, before in CAUGHT.items():
+        if (left := signal.getsignal(number)) is not before:
+            signal.signal(number, before)
+            pytest.fail(f"{item.nodeid} left a handler of {number.name}: {left!r}")
+    return result
 
 
 @pytest.hookimpl(wrapper=True)

@@ -64,8 +64,6 @@ def main(argv: list[str]) -> int:
     """Measure and print; the exit code says only whether it could be measured."""
     asked = arguments(argv)
     benchmark = BENCHMARKS[asked.what]
-    # So that the databases go away when the run is ended from outside.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if asked.self_test:
         found = benchmark.self_test(asked.dir)
         for one in found:
@@ -88,4 +86,6 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    # So that the databases go away when the run is ended from outside.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     sys.exit(main(sys.argv[1:]))
