@@ -141,7 +141,8 @@ def test_a_death_after_a_confirmed_nack_is_a_failure_and_no_crash(tmp_path):
     assert set(world.codes[:-1]) == {-9}
     assert world.codes[-1] == 0
     assert MOST // 2 <= len(world.codes) - 1 <= MOST
-    assert world.count("start")["nack"] == MOST
+    # … or be counted and die before its handler is there to note its start.
+    assert MOST // 2 <= world.count("start")["nack"] <= MOST
     assert {body: letter.reason for body, letter in world.dead().items()} == {
         "nack": "max_attempts"
     }
