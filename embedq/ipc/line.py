@@ -18,8 +18,10 @@ from embedq.ipc.keys import ClientKeys
 
 #: Messages up to this size are copied into the socket, larger ones are lent to it.
 _COPIED_BYTES: Final = 64 << 10
-_HEARTBEAT_MS: Final = 1_000
-_DEAD_MS: Final = 3_000
+#: Only clients ask whether the other end is there. Their question says, too, how long the host is
+#: to wait for the next one: half the messages find out as much.
+HEARTBEAT_MS: Final = 1_000
+DEAD_MS: Final = 3_000
 _LINGER_MS: Final = 500
 #: ZAP's code for a key that is not allowed.
 _NOT_ALLOWED: Final = 400
@@ -59,8 +61,9 @@ class Line:
         line.setsockopt(zmq.IDENTITY, secrets.token_bytes(16))
         line.setsockopt(zmq.MAXMSGSIZE, max_bytes)
         line.setsockopt(zmq.RECONNECT_IVL, -1)
-        line.setsockopt(zmq.HEARTBEAT_IVL, _HEARTBEAT_MS)
-        line.setsockopt(zmq.HEARTBEAT_TIMEOUT, _DEAD_MS)
+        line.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
+        line.setsockopt(zmq.HEARTBEAT_TIMEOUT, DEAD_MS)
+        line.setsockopt(zmq.HEARTBEAT_TTL, DEAD_MS)
         if keys is not None:
             line.setsockopt(zmq.CURVE_SERVERKEY, keys.host)
             line.setsockopt(zmq.CURVE_PUBLICKEY, keys.pair.public)

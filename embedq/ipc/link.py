@@ -36,7 +36,8 @@ _log = logging.getLogger("embedq.ipc")
 
 _WELCOME_S: Final = 2.0
 _LOOK_AGAIN_S: Final = 0.05
-_TICK_S: Final = 1.0
+#: Seconds between two ticks, unless the owner says more.
+TICK_S: Final = 1.0
 #: Seconds, and how often, for which a caller lets the link's thread send what it has asked.
 _NAP_S: Final = 50e-6
 _NAPS: Final = 10
@@ -50,8 +51,8 @@ class Link:
     `find`: where the host is, None if there is none now. `hello`: what to say beside the session
     and the versions. `patience_s`: how long requests wait for a host before they fail with
     NoHost; None: for ever. `on_welcome(welcome)`, `on_told(answer)` (Told, Lost, Leaving),
-    `on_lost()`, `on_tick()` (about once a second) and `on_missing()` (again and again while there
-    is no host) run on the thread of the link, and must not wait.
+    `on_lost()`, `on_tick()` (now and then; returns in how many seconds again) and `on_missing()`
+    (again and again while there is no host) run on the thread of the link, and must not wait.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class Link:
         on_welcome: Callable[[frames.Welcome], object] = lambda _: None,
         on_told: Callable[[Answer], object] = lambda _: None,
         on_lost: Callable[[], object] = lambda: None,
-        on_tick: Callable[[], object] = lambda: None,
+        on_tick: Callable[[], float] = lambda: TICK_S,
         on_missing: Callable[[], object] = lambda: None,
     ) -> None:
         self._find = find
@@ -295,15 +296,16 @@ class Link:
 
     def _serve(self, line: Line) -> None:
         """Pass messages to and fro until the host is gone."""
-        tick_at = self._monotonic() + _TICK_S
+        pause = TICK_S
+        tick_at = self._monotonic() + pause
         self._flush(line)
         while not self._ending and not line.is_gone:
-            if line.poll(_TICK_S, to_send=bool(self._ledger.outbox)):
+            if line.poll(pause, to_send=bool(self._ledger.outbox)):
                 self._nudge.clear()
             if self._monotonic() >= tick_at:
-                tick_at = self._monotonic() + _TICK_S
                 self._nudge.signalled = False  # whoever set it may have been interrupted there
-                self._on_tick()
+                pause = self._on_tick()
+                tick_at = self._monotonic() + pause
             for data in line.received():
                 for answer in frames.decode_answers(data):
                     self._take(answer)
@@ -363,7 +365,7 @@ class Link:
         if os.getpid() != self._pid or self._ending:
             return
         self._ending = True
-        self._nudge.give()
+        self._nudge.send()  # whatever is said to be on its way
         if self._thread.ident is None:
             self._end()
         elif self._thread is not threading.current_thread():

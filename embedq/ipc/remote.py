@@ -12,7 +12,7 @@ import os
 import socket
 from _thread import allocate_lock
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
 
@@ -30,7 +30,7 @@ from embedq.ipc.handles import RemoteGroup, RemoteLease, RemoteQueue
 from embedq.ipc.hearing import RemoteEvents
 from embedq.ipc.keys import ClientKeys
 from embedq.ipc.ledger import Asked
-from embedq.ipc.link import Link, Make
+from embedq.ipc.link import TICK_S, Link, Make
 from embedq.ipc.marks import Marks, Progress
 from embedq.ipc.place import Found, find_host, folder_of, make_folder
 from embedq.ipc.traffic import Traffic
@@ -39,6 +39,9 @@ from embedq.limits import LIMITS, Limits
 
 if TYPE_CHECKING:
     from embedq.broker.redaction import Redact
+
+#: Seconds between two ticks of a process that holds nothing.
+_IDLE_TICK_S: Final = 5.0
 
 
 class RemoteDesk(Traffic):
@@ -161,10 +164,11 @@ class RemoteDesk(Traffic):
         if not self._link.ended:
             self._link.tell(frames.Listen(names))
 
-    def _let_go(self) -> None:
-        """See who holds leases and is gone. Called now and then."""
+    def _let_go(self) -> float:
+        """See who holds leases and is gone; return in how many seconds again."""
         for lease in self.holdings.abandoned():
             self.unkeep_at_host(lease)
+        return TICK_S if self.holdings else _IDLE_TICK_S
 
     def _ask(
         self,

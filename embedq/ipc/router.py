@@ -20,7 +20,8 @@ LOCAL: Final = b"l"
 REMOTE: Final = b"r"
 #: Messages in the queues of one connection, beyond what waits in its session.
 _QUEUED: Final = 16
-_HEARTBEAT_MS: Final = 1_000
+#: The host itself asks rarely: clients do (line.py), and this is for programs that do not.
+_HEARTBEAT_MS: Final = 15_000
 _DEAD_MS: Final = 3_000
 
 

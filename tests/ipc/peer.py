@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar
 import zmq
 
 from embedq.ipc import frames
+from embedq.ipc.line import DEAD_MS, HEARTBEAT_MS
 
 A = TypeVar("A", bound=frames.Answer)
 
@@ -34,6 +35,9 @@ class Peer:
         self.socket = self.context.socket(zmq.DEALER)
         self.socket.setsockopt(zmq.LINGER, 0)
         self.socket.setsockopt(zmq.RCVHWM, rcvhwm)
+        self.socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
+        self.socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, DEAD_MS)
+        self.socket.setsockopt(zmq.HEARTBEAT_TTL, DEAD_MS)
         prepare(self.socket)
         self.socket.connect(endpoint)
         self.token = session or secrets.token_bytes(16)

@@ -56,6 +56,22 @@ def test_a_request_is_answered(stage: Scene) -> None:
     until(lambda: asked.answer == frames.Stored_(1, 5))
 
 
+def test_ticks_come_when_the_one_before_has_said(stage: Scene) -> None:
+    pauses = [0.01, 0.01, 0.01, 1_000.0]
+    ticks: list[float] = []
+
+    def tick() -> float:
+        ticks.append(pauses[len(ticks)])
+        return ticks[-1]
+
+    host, link = connected(stage, on_tick=tick)
+    until(lambda: ticks == pauses)
+    asked = put(link)  # who waits for long is woken all the same
+    host.get(frames.Put)
+    host.say(frames.Stored_(1, 5))
+    until(lambda: answered(asked))
+
+
 def test_answers_come_in_any_order(stage: Scene) -> None:
     host, link = connected(stage)
     asked = [put(link) for _ in range(3)]
