@@ -64,6 +64,8 @@ class Door:
             self._socket.bind(endpoint)
         except zmq.ZMQError as error:
             raise OSError(error.errno, str(error)) from error
+        finally:
+            self._look_again()
 
     @property
     def endpoint(self) -> str:
@@ -107,9 +109,14 @@ class Door:
             if error.errno != zmq.EHOSTUNREACH:
                 raise
             # It is gone; the monitor tells, too. When it is back, it asks again.
+        finally:
+            self._look_again()
+        return True
+
+    def _look_again(self) -> None:
+        """Whatever uses the socket takes its signal: also what it refuses to do."""
         if events_of(self._socket) & zmq.POLLIN:
             self.read_again()
-        return True
 
     def close(self) -> None:
         """Listen no more. What was sent last still goes out, in a moment."""
