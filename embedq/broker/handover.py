@@ -84,5 +84,5 @@ def turn_away(engine: Engine, lease: Lease, message: Stored | None) -> None:
         tell(engine, "corrupt", group, lease.seq)
         reason, detail = Reason.CORRUPT, "the stored checksum does not match the body"
     else:
-        reason, detail = Reason.EXPIRED, f"expired at {message.expires} ms"
+        reason, detail = Reason.EXPIRED, "its time to live is over"
     engine.writer.run(settling.Rejections(engine, group, [lease], reason, detail, "host"))
