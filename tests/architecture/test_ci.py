@@ -47,7 +47,10 @@ def test_what_is_missing_is_installed_and_the_tests_come_last(machine: Path) -> 
     code, log, _ = run_script(machine)
     assert code == 0
     assert "apt-get install -y -qq --no-install-recommends strace" in log
-    assert log[-2:] == ["python3 tools/dev.py check --fast", "python3 tools/dev.py test"]
+    assert log[-2:] == [
+        "python3 tools/dev.py check --fast",
+        "python3 tools/dev.py test --reruns 1 --rerun-show-tracebacks",
+    ]
 
 
 def test_nothing_is_installed_where_nothing_is_missing(machine: Path) -> None:

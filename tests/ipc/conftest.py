@@ -62,4 +62,10 @@ def served(unstarted: Served) -> Served:
     return unstarted
 
 
+@pytest.fixture
+def without_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hosts ask nobody for a sign of life: who does not read cannot give one, either."""
+    monkeypatch.setattr("embedq.ipc.router._HEARTBEAT_MS", 0)
+
+
 Start = Callable[..., None]

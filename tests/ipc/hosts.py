@@ -71,7 +71,7 @@ class Client:
         found: list[frames.WireLease] = []
         while len(found) < count:
             found += self.peer.exchange(
-                group=self.hosts.group.id, most=count - len(found), wait_ms=2_000, keep=True
+                group=self.hosts.group.id, most=count - len(found), wait_ms=20_000, keep=True
             ).leases
         for lease in found[:started]:
             self.marks.start(lease.mark, lease.counter)

@@ -20,7 +20,7 @@ from embedq.ipc.place import Found
 
 R = TypeVar("R", bound=frames.Request)
 
-SOON = 10.0
+SOON = 20.0
 
 
 class ScriptedHost:

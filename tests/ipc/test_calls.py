@@ -33,7 +33,7 @@ def failing(_: bytes, __: ProgressFn) -> bytes:
 
 
 def waiting(_: bytes, __: ProgressFn) -> bytes:
-    assert GATE.wait(10)
+    assert GATE.wait(20)
     return msgspec.msgpack.encode(None)
 
 
@@ -137,7 +137,9 @@ def test_nobody_listens_any_more_after_the_end_of_a_session(called: Served) -> N
     assert "paused" not in called.desk.events._listeners
 
 
-def test_events_for_a_client_that_does_not_read_are_dropped_and_counted(called: Served) -> None:
+def test_events_for_a_client_that_does_not_read_are_dropped_and_counted(
+    without_heartbeats: None, called: Served
+) -> None:
     peer = called.peer(rcvhwm=1)
     peer.send(frames.Listen(["redriven"]))
     call(peer, "echo")

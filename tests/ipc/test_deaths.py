@@ -79,6 +79,11 @@ def put(served: Served, count: int) -> list[int]:
     return list(served.desk.put_many(served.queue, [b"%d" % n for n in range(count)]))
 
 
+def wait_for_ever(served: Served) -> None:
+    """Let clients be away as long as they like: whoever is known as dead was seen to die."""
+    served.server._sessions._grace_s = 3_600.0
+
+
 def test_marks_can_be_read_after_a_kill(served: Served, hold: Hold) -> None:
     put(served, 3)
     holder = hold(3, 2)
@@ -94,15 +99,14 @@ def test_a_killed_client_costs_an_attempt_of_what_it_had_started(
     told: list[Notice] = []
     served.desk.events.on("worker_died", told.append)
     seqs = put(served, 4)
+    wait_for_ever(served)
     holder = hold(4, 1)
     peer = served.peer()
-    killed = time.monotonic()
     holder.end()
-    leases = peer.exchange(group=served.g, most=4, wait_ms=5_000).leases
-    assert time.monotonic() - killed < 0.5
+    leases = peer.exchange(group=served.g, most=4, wait_ms=20_000).leases
     eventually(lambda: not served.server.stats.sessions > 1)
     while len(leases) < 4:
-        leases += peer.exchange(group=served.g, most=4, wait_ms=5_000).leases
+        leases += peer.exchange(group=served.g, most=4, wait_ms=20_000).leases
     attempts = {lease.message.seq: (lease.attempt, lease.suspect) for lease in leases}
     assert attempts == {
         seqs[0]: (2, True),
@@ -130,7 +134,7 @@ def test_of_twenty_messages_fetched_ahead_a_death_costs_the_one_in_work_an_attem
     peer = served.peer()
     found: dict[int, tuple[int, bool]] = {}
     while len(found) < 19:
-        leases = peer.exchange(group=served.g, most=20, wait_ms=5_000).leases
+        leases = peer.exchange(group=served.g, most=20, wait_ms=20_000).leases
         assert leases, found
         found |= {lease.message.seq: (lease.attempt, lease.suspect) for lease in leases}
     assert found == dict.fromkeys(seqs[2:], (1, False)) | {seqs[1]: (2, True)}
@@ -148,7 +152,7 @@ def test_what_the_boss_says_about_a_death_is_kept_with_the_attempt(
     death = WorkerDeath(holder.token, -11, 1 << 20, "Segmentation fault", frame)
     args = msgspec.Raw(msgspec.msgpack.encode(death))
     assert isinstance(boss.ask(lambda n: frames.Call(n, WORKER_DIED, args)), frames.Result)
-    (lease,) = boss.exchange(group=served.g, most=1, wait_ms=5_000).leases
+    (lease,) = boss.exchange(group=served.g, most=1, wait_ms=20_000).leases
     assert (lease.attempt, lease.suspect) == (2, True)
     error = served.desk.store.deliveries(seq)[0].error
     assert error is not None
@@ -161,7 +165,7 @@ def test_the_host_itself_may_be_the_boss(served: Served, hold: Hold) -> None:
     holder = hold(1, 1, os.urandom(16))
     holder.end()
     served.server.report(WorkerDeath(holder.token, -9))
-    (lease,) = served.peer().exchange(group=served.g, most=1, wait_ms=5_000).leases
+    (lease,) = served.peer().exchange(group=served.g, most=1, wait_ms=20_000).leases
     assert lease.attempt == 2
     error = served.desk.store.deliveries(seq)[0].error
     assert error is not None
@@ -181,14 +185,13 @@ def test_who_went_as_it_was_told_has_not_died(served: Served, hold: Hold) -> Non
     assert not idle.marks.exists()
 
 
-def test_a_boss_that_says_nothing_delays_little(served: Served, hold: Hold) -> None:
+def test_a_boss_that_says_nothing_is_not_waited_for_for_ever(served: Served, hold: Hold) -> None:
+    wait_for_ever(served)
     put(served, 1)
     holder = hold(1, 1, os.urandom(16))
-    killed = time.monotonic()
     holder.end()
-    (lease,) = served.peer().exchange(group=served.g, most=1, wait_ms=5_000).leases
+    (lease,) = served.peer().exchange(group=served.g, most=1, wait_ms=20_000).leases
     assert lease.attempt == 2
-    assert time.monotonic() - killed < 2
 
 
 def test_a_message_that_kills_its_worker_again_and_again_is_dead(
@@ -250,8 +253,8 @@ def test_a_vanished_connection_has_a_second_to_come_back(served: Served) -> None
     gone = time.monotonic()
     peer.close()  # the process lives: it is this one
     other = served.peer()
-    (again,) = other.exchange(group=served.g, most=1, wait_ms=5_000).leases
-    assert 0.9 < time.monotonic() - gone < 3
+    (again,) = other.exchange(group=served.g, most=1, wait_ms=20_000).leases
+    assert time.monotonic() - gone > 0.9
     assert (again.message.seq, again.attempt) == (lease.message.seq, 2)  # it had no marks
 
 
@@ -269,11 +272,12 @@ def test_acks_that_were_sent_before_a_kill_count(served: Served, hold: Hold) -> 
 def test_a_dead_client_is_noticed_though_a_child_of_it_holds_the_connection(
     served: Served, hold: Hold
 ) -> None:
+    wait_for_ever(served)
     put(served, 1)
     holder = hold(1, 1)
     assert holder.say("fork") == "forked\n"
     holder.process.kill()
-    (lease,) = served.peer().exchange(group=served.g, most=1, wait_ms=2_000).leases
+    (lease,) = served.peer().exchange(group=served.g, most=1, wait_ms=20_000).leases
     assert lease.attempt == 2
 
 
@@ -281,10 +285,9 @@ def test_a_worker_that_is_not_watched_by_its_process_is_noticed_by_its_lock(
     served: Served, hold: Hold, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("embedq.ipc.sessions.watch_process", lambda _: None)
+    wait_for_ever(served)
     put(served, 1)
     holder = hold(1, 1)
-    killed = time.monotonic()
     holder.end()
-    (lease,) = served.peer().exchange(group=served.g, most=1, wait_ms=5_000).leases
-    assert time.monotonic() - killed < 0.9
+    (lease,) = served.peer().exchange(group=served.g, most=1, wait_ms=20_000).leases
     assert lease.attempt == 2

@@ -29,7 +29,7 @@ def test_a_nudge_ends_the_waiting() -> None:
     waiter = threading.Thread(target=nudge.wait, args=(60.0,))
     waiter.start()
     nudge.give()
-    waiter.join(10)
+    waiter.join(20)
     assert not waiter.is_alive()
     nudge.close()
     nudge.give()  # nobody is there any more: nothing happens

