@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -158,9 +157,13 @@ def test_a_wait_that_is_cancelled_while_there_is_no_host_ends_at_the_next(stage:
     assert following.get(frames.Cancel).n == asked.n
 
 
-def test_thousands_of_requests_of_many_threads_wake_the_link_each_time(stage: Scene) -> None:
+def test_thousands_of_requests_of_many_threads_wake_the_link_each_time(
+    stage: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What a lost wake-up would wait for.
+    monkeypatch.setattr("embedq.ipc.link.TICK_S", 3_600.0)
     host, link = connected(stage)
-    slow: list[float] = []
+    answers: list[frames.Answer] = []
     stop = threading.Event()
 
     def serve() -> None:
@@ -171,23 +174,20 @@ def test_thousands_of_requests_of_many_threads_wake_the_link_each_time(stage: Sc
                 host.say(*[frames.Stored_(each.n, 1) for each in requests])  # type: ignore[union-attr]
 
     def ask() -> None:
-        for _ in range(300):
-            began = time.monotonic()
-            link.ask(lambda n, seen: frames.Put(n, 1, 0, [b"x"], seen))
-            slow.append(time.monotonic() - began)
+        answers.extend(
+            link.ask(lambda n, seen: frames.Put(n, 1, 0, [b"x"], seen)) for _ in range(300)
+        )
 
     server = threading.Thread(target=serve)
     server.start()
-    askers = [threading.Thread(target=ask) for _ in range(8)]
+    askers = [threading.Thread(target=ask, daemon=True) for _ in range(8)]
     for asker in askers:
         asker.start()
     for asker in askers:
-        asker.join()
+        asker.join(60)
     stop.set()
     server.join()
-    assert len(slow) == 2_400
-    # A lost wake-up costs the rest of the link's second.
-    assert sorted(slow)[-3] < 0.9
+    assert len(answers) == 2_400
 
 
 def test_an_idle_link_sleeps(stage: Scene) -> None:
