@@ -126,13 +126,13 @@ class Server:
         for number in numbers:
             self.process.send_signal(number)
         code = self.process.wait(60)
-        self._reader.join(10)
+        self._reader.join(60)
         return code
 
     def close(self) -> None:
         self.process.kill()
-        self.process.wait(10)
-        self._reader.join(10)
+        self.process.wait(60)
+        self._reader.join(60)
         if self.process.stdout is not None:
             self.process.stdout.close()
 

@@ -33,7 +33,7 @@ def client(tmp_path: Path) -> Iterator[Client]:
         client = Client(tmp_path / "q.db")
         client.broker.start()
         host.queue("q").put(1)
-        assert client.begun.wait(10)
+        assert client.begun.wait(60)
     yield client
     client.go.set()
     client.broker.stop()

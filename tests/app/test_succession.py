@@ -53,7 +53,7 @@ class Opened:
 def settled(succession: Succession) -> None:
     thread = succession._thread
     assert thread is not None
-    thread.join(10)
+    thread.join(60)
 
 
 @contextmanager
@@ -143,16 +143,16 @@ def test_a_host_that_opens_while_the_broker_closes_is_closed() -> None:
 
     def open_host() -> Opened:
         opening.set()
-        go_on.wait(10)
+        go_on.wait(60)
         return opened
 
     succession = Succession(open_host, lambda: 0.0, lambda _: None)
     succession.missing()
-    opening.wait(10)
+    opening.wait(60)
     closer = threading.Thread(target=succession.close)
     closer.start()
     go_on.set()
-    closer.join(10)
+    closer.join(60)
     assert (opened.closed, closer.is_alive()) == (1, False)
 
 

@@ -74,7 +74,7 @@ def test_two_tasks_of_one_session_in_one_commit_are_both_remembered(desk: Desk) 
     with desk.writer.lock:  # both wait, and are taken together
         for task in tasks:
             desk.writer.send(task, committed.set)
-    assert committed.wait(5)
+    assert committed.wait(60)
     assert desk.writer.groups == groups + 1
     assert set(numbers.known) == {1, 2}
     assert kept(desk) == numbers.known

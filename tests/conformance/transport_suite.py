@@ -26,7 +26,7 @@ from embedq import Broker
 from embedq.app.listeners import BrokerListener
 from embedq.net import NetLimits
 
-PATIENCE_S = 10.0
+PATIENCE_S = 30.0
 
 
 class Caller(Protocol):

@@ -84,7 +84,7 @@ class Stopped:
         with self.broker:
             held = pulled.get_many(PULLED)
             try:
-                with block.get(timeout=5):
+                with block.get(timeout=60):
                     self._until(lambda: len(self.started) == len(HANDLERS))
                     self._say("ready")
                     sys.stdin.readline()

@@ -60,7 +60,7 @@ class Counter:
 
     def check_locks(self) -> None:
         lock = self.desk.writer.lock
-        assert lock.acquire(timeout=10), "a lock is still held"
+        assert lock.acquire(timeout=60), "a lock is still held"
         lock.release()
 
     def go_on(self) -> list[int]:

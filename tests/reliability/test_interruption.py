@@ -127,7 +127,7 @@ class Ground:
 
     def check_locks(self) -> None:
         for lock in (self.engine.writer.lock, self.group.loading):
-            assert lock.acquire(timeout=10), "a lock is still held"
+            assert lock.acquire(timeout=60), "a lock is still held"
             lock.release()
 
     def check_counts(self, stored: int, settled: int, leased: int) -> None:

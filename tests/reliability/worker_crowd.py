@@ -15,7 +15,7 @@ from unittest.mock import patch
 from embedq.broker.engine import Engine
 from embedq.storage.writer import Task
 
-_PATIENCE_S = 10.0
+_PATIENCE_S = 60.0
 
 
 def together(engine: Engine, *calls: Callable[[], object]) -> list[object]:

@@ -41,7 +41,7 @@ def cut_short() -> None:
         os._exit(7)
     elif HOW == "unhandled":
         os.kill(os.getpid(), signal.SIGUSR1)
-        threading.Event().wait(10)
+        threading.Event().wait(60)
     else:
         signal.raise_signal(getattr(signal, HOW))
 
@@ -109,7 +109,7 @@ async def amain() -> None:
 
 
 if PECULIARITY == "no consumers":
-    with orders.get(timeout=5) as delivery:
+    with orders.get(timeout=60) as delivery:
         handle(delivery.body)
 elif KIND == "async":
     asyncio.run(amain())

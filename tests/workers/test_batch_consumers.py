@@ -124,7 +124,7 @@ def test_a_batch_that_takes_too_long_times_out_but_keeps_what_is_done(bench, is_
 
     def load(batch: Batch[int]):
         batch.ack(0)
-        release.wait(10)
+        release.wait(60)
 
     async def aload(batch: Batch[int]):
         batch.ack(0)

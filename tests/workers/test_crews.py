@@ -5,7 +5,6 @@ import threading
 from embedq.broker.host import open_engine
 from embedq.clock import VirtualClock
 from embedq.policy import RetryPolicy
-from embedq.workers import threads
 from embedq.workers.crews import ConsumerRunner
 from embedq.workers.spec import make_spec
 
@@ -46,11 +45,11 @@ def test_competing_consumers_share_the_messages(bench):
     both = threading.Barrier(2)
 
     def first(order):
-        both.wait(10)
+        both.wait(60)
         bench.seen.append(("first", order))
 
     def second(order):
-        both.wait(10)
+        both.wait(60)
         bench.seen.append(("second", order))
 
     bench.consume(first, compete=True)
@@ -112,7 +111,7 @@ def test_one_member_that_cannot_be_looked_at_does_not_hide_the_others(bench, cap
             raise RuntimeError("no")
 
     never = threading.Event()
-    runner = bench.consume(lambda order: never.wait(10), timeout=0.05)
+    runner = bench.consume(lambda order: never.wait(60), timeout=0.05)
     runner.watch.add(Broken(), None)
     bench.put(b"0")
     bench.until(lambda: runner.stuck)
@@ -121,7 +120,7 @@ def test_one_member_that_cannot_be_looked_at_does_not_hide_the_others(bench, cap
 
 
 def test_a_slot_survives_a_defect_around_its_handler(bench, monkeypatch):
-    monkeypatch.setattr(threads, "_PAUSES_S", (0.01, 0.01))
+    monkeypatch.setattr("embedq.workers.runner._DEFECT_S", 0.1)
     left = [1]
     runner = bench.consume(bench.seen.append)
     run = runner.crews[0].runner.run

@@ -260,7 +260,7 @@ def test_threads_that_are_not_replaced_any_more_are_told_of(bench, monkeypatch):
     told: list = []
     bench.at.events.on("consumer_error", told.append)
     release = threading.Event()
-    runner = bench.consume(lambda order: release.wait(20), timeout=0.02)
+    runner = bench.consume(lambda order: release.wait(60), timeout=0.02)
     bench.put(*[b"0"] * 5)
     bench.until(lambda: runner.stuck == 2)
     bench.until(lambda: told)
@@ -272,15 +272,17 @@ def test_a_message_is_settled_although_no_thread_can_take_the_place_of_a_stuck_o
     bench, monkeypatch
 ):
     release = threading.Event()
-    runner = bench.consume(lambda order: release.wait(20), timeout=0.3, retry=ONCE)
-    (crew,) = runner.crews
-    bench.put(b"0")
-    bench.until(lambda: crew.busy)
 
     def refuse() -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(crew, "_add_slot", refuse)
+    def handle(order: int):
+        monkeypatch.setattr(crew, "_add_slot", refuse)
+        release.wait(60)
+
+    runner = bench.consume(handle, timeout=0.1, retry=ONCE)
+    (crew,) = runner.crews
+    bench.put(b"0")
     bench.until(bench.dead)
     assert bench.count("consumer_error") == 1
     release.set()

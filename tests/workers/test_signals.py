@@ -77,13 +77,13 @@ class Program:
 
     def end(self) -> int:
         code = self.process.wait(30)
-        self._reader.join(10)
+        self._reader.join(60)
         return code
 
     def close(self) -> None:
         self.process.kill()
-        self.process.wait(10)
-        self._reader.join(10)
+        self.process.wait(60)
+        self._reader.join(60)
         if self.process.stdout is not None:
             self.process.stdout.close()
 
@@ -201,7 +201,7 @@ def test_outside_the_main_thread_nothing_is_installed_and_stop_ends_the_wait():
 
     thread = threading.Thread(target=run)
     thread.start()
-    thread.join(10)
+    thread.join(60)
     assert found == [(), "the report"]
 
 

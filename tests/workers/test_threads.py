@@ -26,7 +26,7 @@ def test_as_many_run_at_once_as_there_are_slots(bench):
     together = threading.Barrier(4)
 
     def handle(order):
-        together.wait(10)
+        together.wait(60)
 
     bench.consume(handle, concurrency=4)
     bench.put(*[b"0"] * 8)
@@ -208,7 +208,7 @@ def test_a_handler_that_runs_longer_than_its_lease_keeps_it(bench):
 
     def handle(order):
         bench.seen.append(order)
-        go.wait(10)
+        go.wait(60)
 
     bench.consume(handle, concurrency=2)
     bench.put(b"0")
@@ -223,7 +223,7 @@ def test_a_handler_that_runs_longer_than_its_lease_keeps_it(bench):
 def test_a_handler_learns_that_its_message_is_no_longer_its_own(bench):
     def handle(order, delivery: Delivery):
         bench.seen.append(delivery.lease)
-        delivery.cancelled.wait(15)
+        delivery.cancelled.wait(60)
         bench.seen.append(delivery.cancelled.reason)
 
     bench.consume(handle)
@@ -245,10 +245,10 @@ def test_a_stuck_slot_is_reported_and_replaced_and_its_message_tried_again(bench
     def handle(order):
         calls.append(order)
         if order == 0 and calls.count(0) == 1:
-            release.wait(PATIENCE)
+            release.wait(60)
         bench.seen.append(order)
 
-    runner = bench.consume(handle, timeout=0.1)
+    runner = bench.consume(handle, timeout=1.0)  # far more than the others take
     bench.put(b"0", b"1", b"2")
     bench.until(bench.drained)
     assert sorted(bench.seen) == [0, 1, 2]
@@ -270,7 +270,7 @@ def test_the_last_timeout_is_a_dead_letter_that_says_so(bench):
     never = threading.Event()
 
     def handle(order):
-        never.wait(5)
+        never.wait(60)
 
     bench.consume(handle, timeout=0.05, retry=RetryPolicy(max_attempts=2, base=0, cap=0))
     bench.put(b"0")
@@ -282,9 +282,11 @@ def test_the_last_timeout_is_a_dead_letter_that_says_so(bench):
     assert "0.05 seconds" in attempts[0].error.message
 
 
-def test_a_handler_that_heeds_its_token_is_not_stuck(bench):
+def test_a_handler_that_heeds_its_token_is_not_stuck(bench, monkeypatch):
+    monkeypatch.setattr(threads, "NOTICE_S", 60.0)
+
     def handle(order, delivery: Delivery):
-        delivery.cancelled.wait(10)
+        delivery.cancelled.wait(60)
         bench.seen.append(delivery.cancelled.reason)
         raise TimeoutError("I was told to stop")
 
@@ -298,9 +300,11 @@ def test_a_handler_that_heeds_its_token_is_not_stuck(bench):
     assert not bench.count("stuck_slot")
 
 
-def test_the_work_of_a_handler_that_ends_after_all_is_not_thrown_away(bench):
+def test_the_work_of_a_handler_that_ends_after_all_is_not_thrown_away(bench, monkeypatch):
+    monkeypatch.setattr(threads, "NOTICE_S", 60.0)
+
     def handle(order, delivery: Delivery):
-        delivery.cancelled.wait(10)
+        delivery.cancelled.wait(60)
 
     bench.consume(handle, timeout=0.05)
     bench.put(b"0")
@@ -316,7 +320,7 @@ def test_a_late_answer_of_a_stuck_handler_changes_nothing(bench):
     def handle(order, delivery: Delivery):
         if delivery.attempt > 1:
             return
-        release.wait(10)
+        release.wait(60)
         try:
             delivery.reject("too late")
         except BaseException as error:
@@ -337,7 +341,7 @@ def test_a_late_answer_of_a_stuck_handler_changes_nothing(bench):
 def test_slots_are_not_replaced_without_end(bench, monkeypatch):
     monkeypatch.setattr(threads, "STUCK_MAX", 2)
     release = threading.Event()
-    runner = bench.consume(lambda order: release.wait(10), timeout=0.02)
+    runner = bench.consume(lambda order: release.wait(60), timeout=0.02)
     bench.put(*[b"0"] * 10)
     bench.until(lambda: runner.stuck == 3)
     assert runner.crews[0].ended

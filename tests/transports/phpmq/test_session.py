@@ -111,9 +111,9 @@ def test_what_was_written_before_the_client_left_is_kept(queue, connect):
 def test_what_is_put_has_endless_attempts_unless_the_listener_says(queue, connect):
     connect().publish(b"Q", b"a")
     until(lambda: queue.stats().length == 1)
-    assert queue.get(timeout=5).max_attempts is None
+    assert queue.get(timeout=60).max_attempts is None
     connect(attempts=7).publish(b"Q", b"b")
-    assert queue.get(timeout=5).max_attempts == 7
+    assert queue.get(timeout=60).max_attempts == 7
 
 
 # --- windows -------------------------------------------------------------------------------------
@@ -316,7 +316,7 @@ def test_a_listener_can_confirm_what_it_has_stored(queue, connect):
     client.publish(b"Q", b"x")
     data = client.socket.recv(1000)
     assert data.startswith(b"H0100502P01" + b"0" * 28 + b"1QP03")
-    assert queue.get(timeout=5).id.encode() == data[-32:]
+    assert queue.get(timeout=60).id.encode() == data[-32:]
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from tests.transports.sspq.vectors import BY_NAME
 def bury(orders, *bodies: bytes) -> None:
     for body in bodies:
         orders.put(body)
-        orders.get(timeout=5).reject("no")
+        orders.get(timeout=60).reject("no")
 
 
 def test_dead_letters_come_one_at_a_time_the_oldest_first(connect, orders):
@@ -133,7 +133,7 @@ def test_who_holds_a_message_too_longis_cut(broker, orders, connect):
     client.send(b"x", 1)
     assert (client.receive(), client.retries) == (b"x", 1)
     assert is_cut(client)
-    with orders.get(timeout=10) as delivery:
+    with orders.get(timeout=60) as delivery:
         assert delivery.attempt == 2
 
 
@@ -184,7 +184,7 @@ def test_a_full_queue_slows_its_senders_and_loses_nothing(broker, connect):
     client.close()
     got = []
     for _ in range(5):
-        with orders.get(timeout=10) as delivery:
+        with orders.get(timeout=60) as delivery:
             got.append(delivery.body)
     assert got == [b"0", b"1", b"2", b"3", b"4"]
 

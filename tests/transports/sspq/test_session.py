@@ -236,5 +236,5 @@ def test_a_listener_that_stops_gives_messages_back_for_nothing(broker, orders, c
     listener.close()
     with pytest.raises(ServerState, match="0e"):
         waiting.answer()
-    with orders.get(timeout=10) as delivery:
+    with orders.get(timeout=60) as delivery:
         assert (delivery.body, delivery.attempt) == (b"x", 1)
