@@ -89,6 +89,9 @@ class Drain:
         self._bell = bell
         self._monotonic = monotonic
         self._hurried = False
+        # Before anybody hears of the drain: a handler that waits for that may end at once.
+        self._finished = sum(crew.finished for crew in crews)
+        self._released = sum(crew.released for crew in crews)
 
     def hurry(self) -> None:
         """End the grace now."""
@@ -99,8 +102,6 @@ class Drain:
         """Drain; returns at most `grace_s` and a few seconds later."""
         crews = self._crews
         started = self._monotonic()
-        finished = sum(crew.finished for crew in crews)
-        released = sum(crew.released for crew in crews)
         for crew in crews:
             crew.close()
         if not self._wait(grace_s, hurried=False):
@@ -114,8 +115,8 @@ class Drain:
             if not crew.ended:
                 crew.give_back()
         return Report(
-            finished=sum(crew.finished for crew in crews) - finished,
-            released=sum(crew.released for crew in crews) - released,
+            finished=sum(crew.finished for crew in crews) - self._finished,
+            released=sum(crew.released for crew in crews) - self._released,
             stuck=sum(crew.stuck for crew in crews),
             seconds=self._monotonic() - started,
         )

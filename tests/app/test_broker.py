@@ -245,14 +245,15 @@ PROGRAM = """
 import sys, threading
 from embedq import Broker
 
-broker = Broker(sys.argv[1], grace="10s")
+broker = Broker(sys.argv[1], grace="60s")
 orders = broker.queue("orders")
-begun = threading.Event()
+drains = threading.Event()
+broker.on("drain_started", lambda notice: drains.set())
 
 @orders.consumer
 def handle(body: str) -> None:
     print("begun", flush=True)
-    threading.Event().wait(0.3)
+    drains.wait(60)
     print("done", flush=True)
 
 orders.put("x")

@@ -22,7 +22,7 @@ class Gate:
 
     def thread(self, order: int) -> None:
         self.started.append(order)
-        self.go.wait(20)
+        self.go.wait(60)
 
     async def task(self, order: int) -> None:
         self.started.append(order)
@@ -57,6 +57,23 @@ def test_what_runs_may_finish_and_nothing_new_starts(bench, gate):
     assert bench.group.waiting == 12
     assert not bench.group.leases
     assert {lease.attempt for lease in bench.desk.claim(bench.group, 100)} == {1}
+
+
+def test_what_ends_as_soon_as_the_drain_is_told_of_counts_as_finished(bench, gate, monkeypatch):
+    runner = bench.consume(gate.handler)
+    bench.put(b"0")
+    bench.until(lambda: gate.started)
+    events = bench.at.events
+    emit = events.emit
+
+    def told(name, /, **fields):
+        emit(name, **fields)
+        if name == "drain_started":
+            gate.go.set()
+            bench.until(lambda: runner.crews[0].finished)
+
+    monkeypatch.setattr(events, "emit", told)
+    assert runner.drain(20).finished == 1
 
 
 def test_what_does_not_finish_goes_back_at_once_and_free(bench, gate):
