@@ -324,3 +324,16 @@ def test_who_is_within_a_request_at_the_end_is_not_told_that_it_is_stored(orders
         listener.close()
         assert sock.recv(100) == b"MMQP|0.1|R|SHUTTING_DOWN||0"
     assert orders.stats().length == 0
+
+
+@pytest.mark.parametrize("how", ["closes", "shuts its side"])
+def test_who_asks_for_nothing_and_goes_is_let_go(broker, how):
+    listener = broker.listen(URL, transport=MMQP)
+    with socket.create_connection(listener.address, 30) as sock:
+        until(lambda: listener.stats.connections == 1)
+        if how == "closes":
+            sock.close()
+        else:
+            sock.shutdown(socket.SHUT_WR)
+            assert sock.recv(1) == b""
+        until(lambda: listener.stats.connections == 0)

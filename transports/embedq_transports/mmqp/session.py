@@ -63,6 +63,7 @@ class MmqpSession(Session):
         self._puts = 0
         self._who: tuple[str, str] | None = None
         self._quiet: Timer | None = None
+        self._has_ended = False
         self._over = False
         if not connection.site.asks:
             connection.admit(ANYBODY)
@@ -81,6 +82,7 @@ class MmqpSession(Session):
 
     def ended(self) -> bool:
         """No more comes: what is complete is still answered."""
+        self._has_ended = True
         self._came(self._wire.end())
         return not self._over
 
@@ -125,7 +127,9 @@ class MmqpSession(Session):
             return
         self._connection.unhold()
         idle = not (self._asking or self._puts or self._over)
-        if idle and self.frames and not (self._wire.pending and not self._wire.closed):
+        reading = self._wire.pending and not self._wire.closed
+        # Who has asked for nothing yet may still do so, unless it has ended.
+        if idle and (self._has_ended or (self.frames and not reading)):
             self._finish("end")
 
     def _last(self, event: Ping | Fault) -> None:
