@@ -32,10 +32,12 @@ hold = threading.Event()
 
 def handle(order: int):
     os.write(1, f"start {order}\\n".encode())
-    hold.wait(0.5 if kind == "short" else 600)
+    hold.wait(600)
     os.write(1, f"end {order}\\n".encode())
 
 with open_engine(path) as desk:
+    if kind == "short":
+        desk.events.on("drain_started", lambda notice: hold.set())
     runner = ConsumerRunner(desk, [make_spec(handle, queue="orders", concurrency=4)])
     with Signals() as signals:
         runner.start()
@@ -66,7 +68,7 @@ class Program:
             self.lines.append(line.strip())
 
     def until(self, condition: Callable[[list[str]], object]) -> None:
-        end = time.monotonic() + 30
+        end = time.monotonic() + 60
         while not condition(self.lines):
             assert time.monotonic() < end, self.lines
             assert self.process.poll() is None or condition(self.lines), self.lines
@@ -76,7 +78,7 @@ class Program:
         self.process.send_signal(number)
 
     def end(self) -> int:
-        code = self.process.wait(30)
+        code = self.process.wait(60)
         self._reader.join(60)
         return code
 
@@ -126,7 +128,7 @@ def left_in(store: Path) -> list[int]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_lets_handlers_finish_and_the_program_end_by_itself(start, store, number):
-    program = start(grace=30, kind="short")
+    program = start(grace=600, kind="short")
     program.send(number)
     assert program.end() == 0
     assert "report 4 0 0" in program.lines
@@ -152,7 +154,7 @@ def test_a_second_signal_ends_the_grace(start, store):
 
 
 def test_the_applications_own_handler_runs_too(start):
-    program = start(grace=30, kind="short", own="own")
+    program = start(grace=600, kind="short", own="own")
     program.send(signal.SIGTERM)
     assert program.end() == 0
     assert "own handler" in program.lines
@@ -160,7 +162,7 @@ def test_the_applications_own_handler_runs_too(start):
 
 
 def test_an_own_handler_that_exits_does_so_after_the_drain(start, store):
-    program = start(grace=30, kind="short", own="exits")
+    program = start(grace=600, kind="short", own="exits")
     program.send(signal.SIGTERM)
     assert program.end() == 5
     assert left_in(store) == []
