@@ -24,22 +24,22 @@ from embedq import Broker
 broker = Broker(os.environ["QUEUE"], grace=os.environ["GRACE"])
 orders = broker.queue("orders", str)
 say = lambda text: os.write(1, f"{text}\\n".encode())
-go = threading.Event()
+drains, never = threading.Event(), threading.Event()
 
 @orders.consumer(concurrency=2)
 def handle(body):
     say(f"begun {body}")
     if body == "slow":
-        go.wait(0.5)
+        drains.wait(600)
     if body == "endless":
-        go.wait(600)
+        never.wait(600)
     say(f"done {body}")
 
 @orders.consumer(group="loop")
 async def on_loop(body):
     say(f"loop {asyncio.get_running_loop() is serving} {body}")
 
-broker.on("drain_started", lambda notice: say("drains"))
+broker.on("drain_started", lambda notice: (say("drains"), drains.set()))
 broker.on("stopped", lambda notice: say("stopped"))
 
 async def lifespan(receive, send):
