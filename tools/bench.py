@@ -1,11 +1,11 @@
-"""Measure embedq: `python tools/bench.py store`, `… broker` and `… processes`.
+"""Measure embedq: `python tools/bench.py store`, `… broker`, `… processes` and `… listeners`.
 
 Knows: the command line, where tables and figures go.
-Does not know: what is measured (bench_store.py, bench_broker.py, bench_processes.py), how rounds
-work (bench_run.py).
+Does not know: what is measured (bench_store.py, bench_broker.py, bench_processes.py,
+bench_listeners.py), how rounds work (bench_run.py).
 
 How to read the tables, and the last full runs, are in docs/performance.md,
-docs/performance-broker.md and docs/performance-processes.md.
+docs/performance-broker.md, docs/performance-processes.md and docs/performance-listeners.md.
 """
 
 from __future__ import annotations
@@ -21,11 +21,17 @@ sys.path.insert(0, str(ROOT))
 
 from bench_broker import BROKER  # noqa: E402
 from bench_broker_peers import PeersMissing  # noqa: E402
+from bench_listeners import LISTENERS  # noqa: E402
 from bench_processes import PROCESSES  # noqa: E402
 from bench_run import Options  # noqa: E402
 from bench_store import STORE  # noqa: E402
 
-BENCHMARKS = {"store": STORE, "broker": BROKER, "processes": PROCESSES}
+BENCHMARKS = {
+    "store": STORE,
+    "broker": BROKER,
+    "processes": PROCESSES,
+    "listeners": LISTENERS,
+}
 MARKS = ("<!-- bench: begin -->", "<!-- bench: end -->")
 
 
