@@ -9,10 +9,11 @@ Numbers in brackets, as in (6), are the sections of docs/protocols/sspq.md.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from embedq.errors import EmbedqError
-from embedq.message import draft
+from embedq.message import Draft, Receipt, draft
 from embedq.net import Connection, Delivery, Released, Session, Subscription
 from embedq.net.dead import Asking, HeldLetter, dead_desk
 from embedq_transports.sspq.wire import (
@@ -123,28 +124,30 @@ class SspqSession(Session):
         """Store a message. There is no answer: one that cannot be stored now is not dropped."""
         forced = self._terms.retries
         most = attempts_allowed(packet.retries if forced is None else forced)
-        message = draft(packet.payload, max_attempts=most or 0)
-        connection, queue = self._connection, self._terms.queue
+        self._store(draft(packet.payload, max_attempts=most or 0))
 
-        def stored(result: object) -> None:
-            if isinstance(result, EmbedqError):
-                self._count("put_failed", result.code)
-                if not result.retryable:
-                    connection.fault("refused", result.message)
-                    return
-                self._unstored += 1
-                connection.hold("put")
-                connection.later(_AGAIN_S, again)
-            if self._has_ended and not self._is_storing:
-                connection.finish("end")
+    def _store(self, message: Draft) -> None:
+        # No closures: two that know each other are garbage that only the collector finds.
+        self._connection.broker.put(self._terms.queue, message, partial(self._stored, message))
 
-        def again() -> None:
-            self._unstored -= 1
-            connection.broker.put(queue, message, stored)
-            if not self._unstored:
-                connection.unhold("put")
+    def _stored(self, message: Draft, result: Receipt | EmbedqError) -> None:
+        connection = self._connection
+        if isinstance(result, EmbedqError):
+            self._count("put_failed", result.code)
+            if not result.retryable:
+                connection.fault("refused", result.message)
+                return
+            self._unstored += 1
+            connection.hold("put")
+            connection.later(_AGAIN_S, partial(self._store_again, message))
+        if self._has_ended and not self._is_storing:
+            connection.finish("end")
 
-        connection.broker.put(queue, message, stored)
+    def _store_again(self, message: Draft) -> None:
+        self._unstored -= 1
+        self._store(message)
+        if not self._unstored:
+            self._connection.unhold("put")
 
     @property
     def _is_storing(self) -> bool:
