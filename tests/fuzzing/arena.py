@@ -1,0 +1,329 @@
+"""A listener without sockets: inputs go to real sessions over a real broker in memory.
+
+Knows: how asyncio speaks to a channel, when a connection is over, what must be true afterwards.
+Does not know: protocols (dialects.py), where inputs come from (mutations.py).
+
+Each round has a broker of its own; its connections live at the same time and share its queues.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from embedq.broker.desk import Desk
+from embedq.broker.host import open_engine
+from embedq.clock import VirtualClock
+from embedq.message import Draft
+from embedq.net.connection import Connection
+from embedq.net.finding import find_transport
+from embedq.net.network import Network
+from embedq.net.options import Options
+from embedq.net.site import Site
+from embedq.net.url import Place
+from tests.fuzzing.dialects import LIMITS, MARK, Dialect, Wire
+from tests.fuzzing.mutations import pieces
+
+#: Messages that wait for consumers when a round begins.
+WAITING: Final = 12
+#: Seconds after which a connection that should be over hangs. Only reached by a defect.
+HANGS_S: Final = 20.0
+_CAUSES: Final = frozenset({"end", "protocol", "reset"})
+
+
+class Problem(NamedTuple):
+    """Something that must not happen, and the input that made it, if one alone is to blame."""
+
+    what: str
+    input: bytes | None = None
+
+    def __str__(self) -> str:
+        return self.what if self.input is None else f"{self.what}: {self.input!r}"
+
+
+class Line(asyncio.Transport):
+    """Stands for a socket. Who does not read leaves everything in the write buffer."""
+
+    def __init__(self, channel: asyncio.Protocol, number: int, *, reads: bool) -> None:
+        super().__init__({"peername": ("127.0.0.1", number)})
+        self.sent = bytearray()
+        self.is_over = False
+        self.reads_on = asyncio.Event()
+        self.reads_on.set()
+        self._channel = channel
+        self._loop = asyncio.get_running_loop()
+        self._closing = self._has_shut = False
+        self._reads = reads
+        self._unsent = 0
+
+    def write(self, data: Any) -> None:
+        if self._has_shut:
+            raise RuntimeError("Cannot call write() after write_eof()")
+        if not self._closing:
+            self.sent += data
+            self._unsent += 0 if self._reads else len(data)
+
+    def get_write_buffer_size(self) -> int:
+        return self._unsent
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Told at once anyway."""
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        self._has_shut = True
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the server does not read now."""
+        return not self.reads_on.is_set()
+
+    def pause_reading(self) -> None:
+        self.reads_on.clear()
+
+    def resume_reading(self) -> None:
+        self.reads_on.set()
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def close(self) -> None:
+        if not self._closing:
+            self._closing = True
+            if not self._unsent:
+                self._loop.call_soon(self._lost, None)
+
+    def abort(self) -> None:
+        self._closing = True
+        self._loop.call_soon(self._lost, None)
+
+    def reset(self) -> None:
+        """The client is gone."""
+        self._closing = True
+        self._loop.call_soon(self._lost, ConnectionResetError("gone"))
+
+    def _lost(self, error: Exception | None) -> None:
+        if not self.is_over:
+            self.is_over = True
+            self._unsent = 0
+            self._channel.connection_lost(error)
+
+
+class Doors(Site):
+    """A listener that binds nothing, and remembers why connections ended."""
+
+    def __init__(self, network: Network, dialect: Dialect) -> None:
+        transport = find_transport(dialect.name)
+        place = Place(transport.name, "127.0.0.1", 0, None, {})
+        super().__init__(network, transport, place, Options(dialect.options), LIMITS, auth=None)
+        self.causes: dict[Connection, str] = {}
+        self.told: dict[Connection, list[str]] = {}
+
+    async def open(self) -> None:
+        self._make = self.transport.open(self)
+        self.options.check_all_known()
+
+    def left(self, connection: Connection, cause: str) -> None:
+        self.causes[connection] = cause
+        super().left(connection, cause)
+
+    def faulty(self, connection: Connection, code: str, text: str) -> None:
+        self.told.setdefault(connection, []).append(str(code))
+        super().faulty(connection, code, text)
+
+
+class Client(NamedTuple):
+    """One input on its way."""
+
+    input: bytes
+    pieces: list[bytes]
+    line: Line
+    connection: Connection
+    #: How it ends: "eof" shuts its side, "reset" is gone.
+    ends: str
+    reads: bool
+
+
+async def serve_all(site: Doors) -> None:
+    """Wait until consumers have had their turn: who takes a message after them has got it."""
+    for _ in range(3):
+        taken = asyncio.get_running_loop().create_future()
+        site.broker.take("q", 1, taken.set_result)
+        for delivery in await taken:
+            delivery.release()
+
+
+class Log(logging.Handler):
+    """Keeps what the network says of its own defects."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.found: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        self.found.append(f"{record.getMessage()} ({error!r})")
+
+
+class Round:
+    """Some inputs at once. `run` returns what went wrong."""
+
+    def __init__(self, dialect: Dialect, inputs: Sequence[bytes], seed: int) -> None:
+        self._dialect = dialect
+        self._inputs = inputs
+        self._rng = random.Random(seed)
+        self._clock = VirtualClock()
+        self._problems: list[Problem] = []
+        #: How many messages have to be stored, at least and at most.
+        self._least = self._most = WAITING
+        #: Connections by why they ended, faults by code.
+        self.outcomes: dict[str, int] = {}
+
+    def run(self) -> list[Problem]:
+        """Feed all inputs, end all connections, then look at what is left."""
+        logger = logging.getLogger("embedq.net")
+        log = Log()
+        propagates, logger.propagate = logger.propagate, False
+        logger.addHandler(log)
+        try:
+            with open_engine(":memory:", clock=self._clock, upkeep=False) as desk:
+                network = Network(desk)
+                try:
+                    network.run(self._serve(desk, network))
+                finally:
+                    network.stop()
+                self._look(desk)
+        finally:
+            logger.removeHandler(log)
+            logger.propagate = propagates
+        return [*self._problems, *map(Problem, dict.fromkeys(log.found))]
+
+    async def _serve(self, desk: Desk, network: Network) -> None:
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: self._problems.append(Problem(f"in the loop: {context}"))
+        )
+        queue = desk.queue("q")
+        drafts = [Draft(b"waits-%d" % number) for number in range(WAITING)]
+        ids = [receipt.id.encode() for receipt in await desk.aput_drafts(queue, drafts)]
+        site = Doors(network, self._dialect)
+        await site.open()
+        clients = [self._connect(site, number, ids) for number in range(len(self._inputs))]
+        await self._feed(clients)
+        await serve_all(site)
+        await self._end(clients)
+        await self._until_over(network, clients)
+        for client in clients:
+            self._judge(site, client)
+
+    def _connect(self, site: Doors, number: int, ids: list[bytes]) -> Client:
+        rng = self._rng
+        data = self._inputs[number].replace(MARK, rng.choice(ids))
+        reads = rng.random() < 0.9
+        connection = Connection(site)
+        line = Line(connection.channel, 1 + number, reads=reads)
+        connection.channel.connection_made(line)
+        ends = "eof" if reads and rng.random() < 0.8 else "reset"
+        return Client(data, pieces(rng, data), line, connection, ends, reads)
+
+    async def _feed(self, clients: Sequence[Client]) -> None:
+        """Give each client's pieces to its channel, one in a turn, as far as it reads."""
+        going = list(clients)
+        until = time.monotonic() + HANGS_S
+        while going and time.monotonic() < until:
+            rest = []
+            for client in going:
+                if client.pieces and not client.line.is_paused and not client.line.is_closing():
+                    client.connection.channel.data_received(client.pieces.pop(0))
+                if client.pieces and client.reads and not client.line.is_closing():
+                    rest.append(client)
+            going = rest
+            await asyncio.sleep(0.001 if all(each.line.is_paused for each in going) else 0)
+        self._problems += [Problem("is never read again", client.input) for client in going]
+
+    async def _end(self, clients: Sequence[Client]) -> None:
+        """Let each client end in its way, once it is read."""
+        for client in clients:
+            line, channel = client.line, client.connection.channel
+            if line.is_closing():
+                continue
+            if client.ends == "reset":
+                line.reset()
+                continue
+            try:
+                await asyncio.wait_for(line.reads_on.wait(), HANGS_S)
+            except TimeoutError:
+                self._problems.append(Problem("is never read again", client.input))
+                line.reset()
+                continue
+            if not channel.eof_received():
+                line.close()
+
+    async def _until_over(self, network: Network, clients: Sequence[Client]) -> None:
+        until = time.monotonic() + HANGS_S
+        turns = 0
+        while going := [each for each in clients if not each.line.is_over]:
+            if time.monotonic() > until:
+                self._problems += [Problem("hangs", client.input) for client in going]
+                for client in going:
+                    client.line.reset()
+                await asyncio.sleep(0.01)
+                return
+            turns += 1
+            if turns > 10:
+                self._clock.advance(0.1)
+                network.timers.look()
+            await asyncio.sleep(0 if turns < 10 else 0.001)
+
+    def _judge(self, site: Doors, client: Client) -> None:
+        """Look at how one connection ended and what was sent on it."""
+        dialect, data = self._dialect, client.input
+        cause = site.causes.get(client.connection, "never")
+        codes = site.told.get(client.connection, [])
+        for word in (cause, *codes):
+            self.outcomes[word] = self.outcomes.get(word, 0) + 1
+        if cause not in _CAUSES | dialect.causes:
+            self._problems.append(Problem(f"ends as {cause!r}", data))
+        if unknown := [code for code in codes if code not in dialect.faults]:
+            self._problems.append(Problem(f"has faults {unknown}", data))
+        wire = dialect.wire()
+        events = wire.feed(data)
+        wrong = dialect.misread(bytes(client.line.sent), wire) if client.reads else None
+        if wrong is not None:
+            self._problems.append(Problem(f"is answered with {wrong}", data))
+        self._expect(client, cause, codes, wire, events)
+
+    def _expect(
+        self, client: Client, cause: str, codes: Sequence[str], wire: Wire, events: list[Any]
+    ) -> None:
+        """Count what has to be stored, as far as that is certain."""
+        if client.ends == "eof":
+            events = [*events, *wire.end()]
+        known = {str(getattr(each, "code", "")) for each in events}
+        read_all = not client.pieces or bool(known & set(codes))
+        count = self._dialect.puts(events, went_on=client.ends == "eof")
+        self._most += self._dialect.puts(events, went_on=True)
+        # Where something was refused, or never read, nobody can say what came before it.
+        if cause in _CAUSES and read_all and set(codes) <= known:
+            self._least += count
+
+    def _look(self, desk: Desk) -> None:
+        """Nothing is held, nothing is lost, nothing is there twice."""
+        put = 0
+        for queue in desk.office.stats().queues:
+            put += queue.put
+            groups = queue.groups
+            if any(group.leased for group in groups):
+                self._problems.append(Problem(f"queue {queue.name!r}: something is still held"))
+            acked = sum(group.acked for group in groups)
+            if queue.put != queue.stored + queue.dead + acked:
+                text = f"{queue.put} put, {queue.stored} stored, {queue.dead} dead, {acked} acked"
+                self._problems.append(Problem(f"queue {queue.name!r}: {text}"))
+        if not self._least <= put <= self._most:
+            text = f"{self._least} to {self._most} were sent, {put} are stored"
+            self._problems.append(Problem(text))

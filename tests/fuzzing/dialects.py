@@ -1,0 +1,222 @@
+"""What is fuzzed: for each protocol its transport, what its clients send, how its answers read.
+
+Knows: golden vectors, the clients of tests/interop, which outcomes a page of docs/protocols names.
+Does not know: mutations, connections. A new protocol is a class here and a line in the table.
+
+`MARK` stands for the id of a message that is there: whoever feeds an input puts a real one in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Final, Protocol
+
+from embedq.errors import InvalidName
+from embedq.net import NetLimits
+from embedq_transports.mmqp import client as mmqp_client, faults as mmqp_faults
+from embedq_transports.mmqp.limits import MmqpLimits
+from embedq_transports.mmqp.requests import GroupPoll, Ping, Poll, Send as MmqpSend
+from embedq_transports.mmqp.session import draft_of
+from embedq_transports.mmqp.wire import ServerWire as MmqpWire
+from embedq_transports.phpmq import wire as phpmq
+from embedq_transports.sspq import wire as sspq
+from tests.interop.mmqp_client import Mack, Poller, Reader
+from tests.interop.phpmq_client import PhpmqClient
+from tests.interop.sspq_client import CONFIRM, DEAD_RECEIVE, RECEIVE, SEND, packet
+from tests.transports.mmqp import vectors as mmqp_vectors
+from tests.transports.phpmq import vectors as phpmq_vectors
+from tests.transports.sspq import vectors as sspq_vectors
+
+MARK: Final = b"m" * 32
+#: So small that inputs of some hundred bytes are on both sides of them.
+LIMITS: Final = NetLimits(
+    message_bytes=400,
+    frame_bytes=2_000,
+    pending_puts=8,
+    subscriptions=4,
+    unsent_pause_bytes=500,
+    unsent_most_bytes=3_000,
+)
+_SHORT: Final = 1_000
+
+
+class Wire(Protocol):
+    def feed(self, data: bytes) -> list[Any]: ...
+    def end(self) -> list[Any]: ...
+
+
+class Dialect:
+    """One protocol."""
+
+    name: ClassVar[str]
+    #: Of its listener.
+    options: ClassVar[dict[str, str]]
+    #: Why a connection may end, beside "end", "reset" and "protocol".
+    causes: ClassVar[frozenset[str]] = frozenset({"too_slow"})
+    #: bytes: what a wire may hold of a stream, under LIMITS.
+    keeps: ClassVar[int]
+    #: The codes of faults that its page names.
+    faults: ClassVar[frozenset[str]]
+
+    def wire(self) -> Wire:
+        """A wire as the session makes it, under LIMITS."""
+        raise NotImplementedError
+
+    def seeds(self) -> Sequence[bytes]:
+        """What clients send."""
+        raise NotImplementedError
+
+    def puts(self, events: Sequence[Any], *, went_on: bool) -> int:
+        """How many messages have to be stored if these events come and nothing is refused.
+
+        `went_on`: the client was there until it was answered.
+        """
+        raise NotImplementedError
+
+    def misread(self, answer: bytes, wire: Wire) -> str | None:
+        """What the client's own reader says is wrong; `wire` has read what the client sent."""
+        raise NotImplementedError
+
+
+class Recorder:
+    """Takes the place of a socket: what a client sends is the session."""
+
+    def __init__(self) -> None:
+        self.sent = bytearray()
+
+    def sendall(self, data: bytes) -> None:
+        self.sent += data
+
+
+class SspqDialect(Dialect):
+    name = "sspq"
+    options: ClassVar = {"queue": "q"}
+    keeps = 400 + 8
+    faults = frozenset(map(str, sspq.FaultCode))
+
+    def wire(self) -> Wire:
+        return sspq.ServerWire(sspq.WireLimits(LIMITS.message_bytes))
+
+    def seeds(self) -> Sequence[bytes]:
+        golden = [each.data for each in sspq_vectors.VECTORS if len(each.data) < _SHORT]
+        ask, done = packet(RECEIVE), packet(CONFIRM)
+        dead = packet(DEAD_RECEIVE)
+        sessions = [
+            b"".join(packet(SEND, 3, b"%d" % at) for at in range(12)),
+            ask + done + ask + done + ask,
+            packet(SEND, 0, b"x") + ask + packet(SEND, 255, b"y" * 300) + done + dead + done,
+            ask + ask + dead + done + done + packet(SEND, 1, bytes(399)) + ask,
+        ]
+        return [*golden, *sessions]
+
+    def puts(self, events: Sequence[Any], *, went_on: bool) -> int:
+        return sum(isinstance(each, sspq.Send) for each in events)
+
+    def misread(self, answer: bytes, _wire: Wire) -> str | None:
+        reader = sspq.ClientWire()
+        for event in [*reader.feed(answer), *reader.end()]:
+            if not isinstance(event, sspq.Send | sspq.NoReceive):
+                return repr(event)
+        return None
+
+
+class PhpmqDialect(Dialect):
+    name = "phpmq"
+    options: ClassVar = {"receipts": "1"}
+    keeps = 2_000
+    #: What cannot be stored or subscribed to closes the connection, with the code of the error.
+    faults = frozenset(map(str, phpmq.FaultCode)) | {"not_allowed", "invalid_name"}
+
+    def wire(self) -> Wire:
+        return phpmq.ServerWire(limits=phpmq.WireLimits(content_bytes=LIMITS.message_bytes))
+
+    def seeds(self) -> Sequence[bytes]:
+        golden = [each.data for each in phpmq_vectors.VECTORS if len(each.data) < _SHORT]
+        return [*golden, *(self._session(width, end) for width, end in self._forms())]
+
+    @staticmethod
+    def _forms() -> list[tuple[int, bytes]]:
+        return [(32, b""), (32, b""), (35, b"\n"), (36, b"\r\n"), (36, b"")]
+
+    @staticmethod
+    def _session(width: int, separator: bytes) -> bytes:
+        client = object.__new__(PhpmqClient)
+        client.width, client.separator, client.speaks_ttl = width, separator, width == 36
+        client.socket = recorder = Recorder()  # type: ignore[assignment]
+        client.publish(b"q", b"Hello World")
+        client.consume(b"q", 3)
+        client.ack(b"q", MARK)
+        client.publish(b"other", b"\0" * 300, 100)
+        client.requeue(b"q", MARK, 5)
+        client.bury(b"q", MARK)
+        client.consume(b"q", 65_535)
+        client.consume(b"q", 0)
+        return bytes(recorder.sent)
+
+    def puts(self, events: Sequence[Any], *, went_on: bool) -> int:
+        return sum(isinstance(each, phpmq.Publish) for each in events)
+
+    def misread(self, answer: bytes, wire: Wire) -> str | None:
+        reader = phpmq.ClientWire(form=getattr(wire, "form", None) or phpmq.Form())
+        for event in [*reader.feed(answer), *reader.end()]:
+            if not isinstance(event, phpmq.Dispatch | phpmq.Receipt):
+                return repr(event)
+        return None
+
+
+class MmqpDialect(Dialect):
+    name = "mmqp"
+    options: ClassVar = {"create": "1", "answer_bytes": "1024"}
+    keeps = 8_192 + 400  # a request of HTTP may be longer than a message here
+    causes = frozenset({"refused", "too_slow"})
+    faults = frozenset(map(str, mmqp_faults.FaultCode))
+
+    def wire(self) -> Wire:
+        return MmqpWire(MmqpLimits(body_bytes=LIMITS.message_bytes, answer_bytes=1024))
+
+    def seeds(self) -> Sequence[bytes]:
+        golden = [each.data for each in mmqp_vectors.FROM_CLIENT if len(each.data) < _SHORT]
+        mack, poller, reader = Mack(("", 0)), Poller(("", 0)), Reader(("", 0))
+        put, poll = mack.request("q", "hello"), poller.head(b"P", "q") + b"\x09"
+        group = reader.head(b"P", "q") + b"\x01\x03mg1|0|"
+        return [
+            *golden,
+            put * 9,
+            put + poll,
+            poll + poll,
+            put + group,
+            mack.request("q", "x" * 400),
+        ]
+
+    def puts(self, events: Sequence[Any], *, went_on: bool) -> int:
+        count = 0
+        for each in events:
+            if isinstance(each, Ping | mmqp_faults.Fault):
+                break
+            if isinstance(each, Poll | GroupPoll) and not went_on:
+                break  # what follows waits for its answer
+            count += isinstance(each, MmqpSend) and (went_on or has_place(each))
+        return count
+
+    def misread(self, answer: bytes, _wire: Wire) -> str | None:
+        reader = mmqp_client.ClientWire()
+        for event in [*reader.feed(answer), *reader.end()]:
+            if isinstance(event, mmqp_client.BadAnswer):
+                return event.text
+        return None
+
+
+def has_place(request: MmqpSend) -> bool:
+    """Whether a message of MMQP can be stored: not every group is an ordering key."""
+    try:
+        draft_of(request)
+    except InvalidName:
+        return False
+    return True
+
+
+DIALECTS: dict[str, type[Dialect]] = {
+    "sspq": SspqDialect,
+    "phpmq": PhpmqDialect,
+    "mmqp": MmqpDialect,
+}

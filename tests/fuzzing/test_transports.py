@@ -1,0 +1,52 @@
+"""Damaged inputs for wires and sessions: only documented ends and answers, nothing held or lost.
+
+With EMBEDQ_TEST_LONG=1 as many as `tools/fuzz_transports.py` takes: 100,000.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from tests.fuzzing.campaign import campaign
+from tests.fuzzing.dialects import DIALECTS
+from tests.fuzzing.mutations import mutated
+from tests.fuzzing.planted import FAULTS
+
+ROOT = Path(__file__).resolve().parents[2]
+COUNT = 100_000 // len(DIALECTS) if os.environ.get("EMBEDQ_TEST_LONG") else 4_000
+
+
+@pytest.mark.parametrize("protocol", DIALECTS)
+def test_damaged_inputs_have_documented_outcomes_only(protocol):
+    report = campaign(protocol, COUNT, seed=20_261)
+    assert report.problems == []
+    assert report.inputs == COUNT
+    seen = set(report.outcomes)
+    assert {"end", "protocol", "reset"} <= seen
+    # Inputs that all end in the same way would prove little.
+    assert len(seen & DIALECTS[protocol]().faults) >= 3
+
+
+def test_the_same_seed_gives_the_same_inputs():
+    seeds = DIALECTS["phpmq"]().seeds()
+    first, again, other = (list(islice(mutated(seeds, s, 50), 50)) for s in (1, 1, 2))
+    assert first == again != other
+
+
+def test_every_planted_fault_is_found():
+    done = subprocess.run(
+        [sys.executable, "tools/fuzz_transports.py", "--self-test"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+    assert done.stdout.splitlines() == [f"{name}: found" for name in FAULTS], done.stderr
+    assert done.returncode == 0
