@@ -1,0 +1,124 @@
+"""One zbus connection: HTTP/1.1, or a WebSocket once somebody asks for it. Bytes in, events out.
+
+Knows: which of the two it is now, what a message is in each, when nothing more is read.
+Does not know: commands, sockets, time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+from embedq_transports.zbus.frames import FrameReader, handshake, is_websocket
+from embedq_transports.zbus.http import HttpReader, Request
+from embedq_transports.zbus.limits import ZBUS_LIMITS, ZbusLimits
+from embedq_transports.zbus.message import Came, Event, Fault, Malformed, Opened
+from embedq_transports.zbus.requests import NoMessage, message_of_json, message_of_request
+
+#: Headers that the answer to a handshake gets beside its own, for an origin.
+Extra = Callable[[str], Mapping[str, str]]
+
+
+class ServerWire:
+    """Reads what a client sends. After Fault or Ended comes nothing more.
+
+    `origins`: whose pages may open a WebSocket, None is everybody's. `keep_raw`: signatures are
+    checked.
+    """
+
+    def __init__(
+        self,
+        limits: ZbusLimits = ZBUS_LIMITS,
+        *,
+        origins: Collection[str] | None = None,
+        keep_raw: bool = False,
+        extra: Extra = lambda _origin: {},
+    ) -> None:
+        self._limits = limits
+        self._origins = origins
+        self._keep_raw = keep_raw
+        self._extra = extra
+        self._http: HttpReader | None = HttpReader(limits)
+        self._frames: FrameReader | None = None
+        #: Nothing more is read: the last event was Fault or Ended, or a Came with `last`.
+        self.closed = False
+
+    @property
+    def is_websocket(self) -> bool:
+        """Whether it is a WebSocket by now."""
+        return self._frames is not None
+
+    @property
+    def pending(self) -> bool:
+        """Whether something has begun and is not complete."""
+        reader = self._frames or self._http
+        return not self.closed and reader is not None and reader.pending
+
+    def feed(self, data: bytes) -> list[Event]:
+        """Return what the bytes complete, in order."""
+        events: list[Event] = []
+        while data and not self.closed:
+            if self._frames is not None:
+                self._feed_frames(data, events)
+                data = b""
+            else:
+                data = self._feed_http(data, events)
+        return events
+
+    def end(self) -> list[Event]:
+        """No more comes: what is incomplete is cut off."""
+        cut = self.pending
+        self.closed = True
+        return [Fault("truncated", "the connection ended inside a message")] if cut else []
+
+    # ------------------------------------------------------------------------------- HTTP
+
+    def _feed_http(self, data: bytes, events: list[Event]) -> bytes:
+        reader = self._http
+        assert reader is not None  # noqa: S101  # until there is a WebSocket
+        found, rest = reader.feed(data)
+        for each in found:
+            if isinstance(each, Request):
+                self._request(each, events)
+            else:
+                events.append(each)
+            if self.closed:
+                return b""
+        self.closed = reader.closed
+        return rest
+
+    def _request(self, request: Request, events: list[Event]) -> None:
+        if request.upgrade and is_websocket(request.headers):
+            origin = next((v for n, v in request.headers if n.lower() == b"origin"), b"")
+            extra = self._extra(origin.decode("latin-1"))
+            answer = handshake(request.method, request.headers, self._origins, extra)
+            events.append(answer)
+            if isinstance(answer, Opened):
+                self._http, self._frames = None, FrameReader(self._limits)
+            else:
+                self.closed = True
+            return
+        try:
+            message = message_of_request(
+                request.method, request.target, request.headers, request.body, self._limits
+            )
+        except NoMessage as error:
+            wire_id = next((v for n, v in request.headers if n.lower() == b"id"), None)
+            name = None if wire_id is None else wire_id.decode("utf-8", "replace")
+            events.append(Malformed(str(error), name, last=not request.keep))
+            return
+        events.append(Came(message, last=not request.keep, bare=request.method == "HEAD"))
+
+    # -------------------------------------------------------------------------- WebSocket
+
+    def _feed_frames(self, data: bytes, events: list[Event]) -> None:
+        reader = self._frames
+        assert reader is not None  # noqa: S101  # checked by feed
+        for each in reader.feed(data):
+            if not isinstance(each, bytes):
+                events.append(each)
+                continue
+            try:
+                events.append(Came(message_of_json(each, keep_raw=self._keep_raw)))
+            except NoMessage as error:
+                events.append(Malformed(str(error)))
+        self.closed = reader.closed
