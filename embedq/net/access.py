@@ -11,15 +11,14 @@ end: with a value, or with an error of embedq in its place.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from embedq.broker.endings import DONE, Ending, Rejected, Released
 from embedq.errors import EmbedqError, LimitExceeded, NotAllowed
 from embedq.message import Draft, Receipt
 from embedq.net.delivery import Delivery, Settled
 from embedq.net.dispatch import Subscription, Take
-from embedq.net.limits import NetLimits
-from embedq.net.port import Identity
+from embedq.net.owner import Owner
 from embedq.net.puts import Stored
 
 if TYPE_CHECKING:
@@ -30,36 +29,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 #: Bytes of a message beside its body, as far as limits count them.
 _ENVELOPE = 64
-
-
-class Owner(Protocol):
-    """Whose access it is: a connection, or a listener."""
-
-    limits: NetLimits
-    identity: Identity | None
-
-    @property
-    def peer(self) -> str:
-        """Its address, in words."""
-        ...
-
-    @property
-    def protocol(self) -> str:
-        """The name of the protocol, for dead letters."""
-        ...
-
-    @property
-    def is_clogged(self) -> bool:
-        """Whether it takes nothing unasked now."""
-        ...
-
-    def called_back(self, call: Callable[[], object]) -> None:
-        """Make a call of the session's, if it is still there."""
-        ...
-
-    def ops_changed(self) -> None:
-        """More or less is under way."""
-        ...
 
 
 class Access:
@@ -283,6 +252,36 @@ class Access:
             network.names.group(queue, group, found, create=False)
 
     # ----------------------------------------------------------------------- all the rest
+
+    def find(self, queue: str, group: str, then: Callable[[EmbedqError | None], object]) -> None:
+        """Tell whether a group is there, and make none: `then` gets None, or what is not found.
+
+        Until it is removed, or the connection has ended, asking again costs nothing.
+        """
+        refusal = self._refuse("consume", queue)
+        self._begin()
+
+        def found(handle: GroupPort | EmbedqError) -> None:
+            self._answer(then, handle if isinstance(handle, EmbedqError) else None)
+
+        if refusal is not None:
+            why = refusal
+            self._network.soon(lambda: found(why))
+        else:
+            self._network.names.group(queue, group, found, create=False, make=False)
+
+    def remove_group(
+        self, queue: str, group: str, then: Callable[[EmbedqError | None], object] | None = None
+    ) -> None:
+        """Remove a group: its subscriptions fail, and what only it waited for leaves."""
+        network, office = self._network, self.office
+
+        def removed(error: EmbedqError | None) -> None:
+            network.names.forget(queue, group)
+            if then is not None:
+                then(error)
+
+        self.call(lambda: office.remove_group(queue, group), removed, right="manage", queue=queue)
 
     def declare(
         self,

@@ -14,7 +14,7 @@ from embedq.broker.port import DeskPort, GroupPort, QueuePort
 from embedq.errors import EmbedqError
 from embedq.net.failing import as_error
 
-_Key = tuple[str, str | None, bool]
+_Key = tuple[str, str | None, bool, bool]
 
 
 class Names:
@@ -35,7 +35,7 @@ class Names:
         if known is not None:
             then(known)
         else:
-            self._ask((name, None, create), then)
+            self._ask((name, None, create, False), then)
 
     def group(
         self,
@@ -44,17 +44,18 @@ class Names:
         then: Callable[[GroupPort | EmbedqError], object],
         *,
         create: bool,
+        make: bool = True,
     ) -> None:
-        """Find a group of a queue in the same way. `create` is about the queue."""
+        """Find a group of a queue in the same way. `create`: the queue; `make`: the group."""
         known = self._groups.get((queue, group))
         if known is not None:
             then(known)
         else:
-            self._ask((queue, group, create), then)
+            self._ask((queue, group, create, make), then)
 
-    def forget(self, group: GroupPort) -> None:
+    def forget(self, queue: str, group: str) -> None:
         """A group was removed."""
-        self._groups.pop((group.queue.name, group.name), None)
+        self._groups.pop((queue, group), None)
 
     def _ask(self, key: _Key, then: Callable[[Any], object]) -> None:
         waiting = self._waiting.get(key)
@@ -66,12 +67,13 @@ class Names:
         found.add_done_callback(lambda future: self._found(key, future))
 
     def _find(self, key: _Key) -> QueuePort | GroupPort:
-        name, group, create = key
+        name, group, create, make = key
         desk = self._desk
         queue: QueuePort = desk.declare(name, {}) if create else desk.existing_queue(name)
         if group is None:
             return queue
-        found: GroupPort = desk.group(queue, group)
+        find = desk.group if make else desk.existing_group
+        found: GroupPort = find(queue, group)
         return found
 
     def _found(self, key: _Key, future: asyncio.Future[Any]) -> None:
@@ -81,7 +83,7 @@ class Names:
             answer: object = as_error(error)
         else:
             answer = future.result()
-            name, group, _ = key
+            name, group, _, _ = key
             if group is None:
                 self._queues[name] = future.result()
             else:

@@ -153,7 +153,7 @@ class Network:
     def forget(self, dispatcher: Dispatcher) -> None:
         """A group was removed."""
         self._dispatchers.pop(dispatcher.group, None)
-        self.names.forget(dispatcher.group)
+        self.names.forget(dispatcher.group.queue.name, dispatcher.group.name)
 
     def call(self, function: Callable[[], T], then: Callable[[T | EmbedqError], object]) -> None:
         """Call what blocks on another thread; `then` gets its result, or its error, here."""
