@@ -152,6 +152,11 @@ class _Wire(ABC):
         return self._closed
 
     @property
+    def pending(self) -> bool:
+        """Whether a frame, or the preamble, has begun and not ended."""
+        return self._frames.waiting > 0
+
+    @property
     def dialect(self) -> Dialect:
         """The byte orders of this connection."""
         return self._frames.dialect

@@ -1,0 +1,109 @@
+"""What channels and queues were told to be, kept as messages of a queue of its own.
+
+Knows: that the last entry about a channel or queue counts, and that older ones can go.
+Does not know: what the options mean.
+
+An entry is durable before its command is answered, so that a queue is after a restart what it
+was: a Push queue that became a Route queue would lose what is in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from embedq.errors import EmbedqError
+from embedq.message import Draft, Receipt
+from embedq.net import Access, Site
+from embedq_transports.tmq.commands import QueueOptions, encode_options, read_options
+from embedq_transports.tmq.names import BOOK, key_of
+
+_PAGE: Final = 1_000
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """What holds for a channel, or for one of its queues. `options`: option lines."""
+
+    channel: str
+    queue: int | None = None
+    options: str = ""
+    removed: bool = False
+
+    def read(self) -> QueueOptions:
+        """Return the options; none for lines that are not ours."""
+        try:
+            return read_options(self.options.encode())
+        except ValueError:
+            return QueueOptions()
+
+
+def entry(
+    channel: str, queue: int | None, options: QueueOptions, *, removed: bool = False
+) -> Entry:
+    """Return an entry for options."""
+    return Entry(channel, queue, encode_options(options).decode(), removed)
+
+
+_Key = tuple[str, int | None]
+_decode = msgspec.json.Decoder(Entry).decode
+
+
+class Contents(msgspec.Struct, frozen=True):
+    """What was read: the names of all queues, and the entries with their numbers, in order."""
+
+    queues: list[str]
+    entries: list[tuple[int, Entry]]
+
+
+def read_book(broker: Access) -> Contents:
+    """Read everything. It blocks. What is no entry is passed over."""
+    office = broker.office
+    queues = office.queues()
+    found: list[tuple[int, Entry]] = []
+    after = 0
+    while BOOK in queues:
+        rows = office.peek(BOOK, _PAGE, after)
+        if not rows:
+            break
+        for row in rows:
+            try:
+                found.append((row.seq, _decode(row.body)))
+            except msgspec.MsgspecError:
+                continue
+        after = rows[-1].seq
+    return Contents(queues, found)
+
+
+class Book:
+    """The entries of a listener's broker."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._seqs: dict[_Key, int] = {}
+
+    def known(self, seq: int, known: Entry) -> None:
+        """An entry was read; it takes the place of an older one."""
+        self._seqs[_key(known)] = seq
+
+    def write(self, new: Entry, then: Callable[[EmbedqError | None], object]) -> None:
+        """Store an entry; `then` is called once it is durable, or gets the error."""
+
+        def stored(result: Receipt | EmbedqError) -> None:
+            if isinstance(result, EmbedqError):
+                then(result)
+                return
+            old = self._seqs.pop(_key(new), None)
+            self._seqs[_key(new)] = result.seq
+            if old is not None:
+                office = self._site.broker.office
+                # If this fails the old entry stays, and the new one still counts.
+                self._site.broker.call(lambda: office.cancel(BOOK, [old]))
+            then(None)
+
+        self._site.broker.put(BOOK, Draft(msgspec.json.encode(new)), stored)
+
+
+def _key(known: Entry) -> _Key:
+    return key_of(known.channel), known.queue

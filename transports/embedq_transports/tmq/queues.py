@@ -1,0 +1,190 @@
+"""One queue of a channel: which of its members get a message, and how many are on their way.
+
+Knows: copies to all, to the first, in turn; when members read too slowly; when a Delivery is due.
+Does not know: what clients may ask for (orders.py), bytes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from embedq.errors import EmbedqError
+from embedq.net import Delivery, Site, Subscription
+from embedq_transports.tmq.answers import delivered
+from embedq_transports.tmq.commands import QueueOptions, QueueStatus
+from embedq_transports.tmq.envelope import frame_of
+from embedq_transports.tmq.frames import Frame
+from embedq_transports.tmq.handout import Handout, Member
+from embedq_transports.tmq.names import queue_name
+from embedq_transports.tmq.terms import HANDED_OUT, QueueTerms, Terms, queue_terms
+
+if TYPE_CHECKING:
+    from embedq_transports.tmq.channels import Channel
+
+#: Before the Delivery of one message nothing else goes out (Wait-For-Acknowledge).
+_ONE: Final = 1
+
+
+class Queue:
+    """A queue, as the members of its channel see it."""
+
+    def __init__(self, site: Site, channel: Channel, content_type: int, terms: Terms) -> None:
+        self._site = site
+        self._listener = terms
+        self.channel = channel
+        self.content_type = content_type
+        self.name = queue_name(channel.name, content_type)
+        self._subscription: Subscription | None = None
+        self._members: list[Member] = []  # those who may consume, in order of joining
+        self._last: Member | None = None  # who had the last turn
+        self._window = 0
+        self._looking = False
+        self._due: deque[tuple[float, Handout]] = deque()
+        self._waiting = False  # a timer runs for the first of them
+        self.options = QueueOptions()
+        self.terms: QueueTerms = self._terms()
+
+    def _terms(self) -> QueueTerms:
+        layers = (self.options, self.channel.options, self._listener.options)
+        return queue_terms(layers, self._listener.deliveries)
+
+    def change(self, options: QueueOptions) -> None:
+        """It, or its channel, has other options from now on."""
+        self.options = options
+        self.terms = self._terms()
+        self.joined_or_left()
+
+    # ------------------------------------------------------------------------------ members
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether somebody is there who would get a message."""
+        return bool(self._members)
+
+    def joined_or_left(self) -> None:
+        """The members of the channel have changed."""
+        self._members = [each for each in self.channel.members if each.may("consume", self.name)]
+        wanted = bool(self._members) and self.terms.status in HANDED_OUT
+        if self._subscription is not None and not (wanted and self._subscription.is_open):
+            self.close()
+        if wanted and self._subscription is None and not self._site.is_draining:
+            self._window = self._room()
+            self._subscription = self._site.broker.subscribe(
+                self.name,
+                self._hand_out,
+                group=self._listener.group,
+                window=self._window,
+                failed=self._failed,
+            )
+        self.look()
+
+    def close(self) -> None:
+        """Hand nothing out any more."""
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            subscription.close()
+
+    def _failed(self, error: EmbedqError) -> None:
+        # It is tried again when members change, and whenever the channels are looked at.
+        self._site.count("not_subscribed", error.code)
+        self._subscription = None
+
+    def look(self) -> None:
+        """Hand out as many as the members can take: none while all of them read too slowly."""
+        self._looking = False
+        if self._subscription is not None:
+            room = 0 if all(each.is_clogged for each in self._members) else self._room()
+            self._set_window(room)
+
+    def _room(self) -> int:
+        return _ONE if self.terms.one_by_one else self._listener.window
+
+    def _set_window(self, room: int) -> None:
+        if self._subscription is not None and room != self._window:
+            self._window = room
+            self._subscription.window = room
+
+    # ---------------------------------------------------------------------------- messages
+
+    def _hand_out(self, delivery: Delivery) -> None:
+        members = self._chosen()
+        if not members:
+            delivery.release()
+            return
+        frame, handout = self.prepare(delivery)
+        is_new = delivery.attempt == 1
+        first, rest = (
+            delivered(
+                frame,
+                first_acquirer=is_first,
+                acknowledge=handout.asks,
+                hide_source=self.terms.hides,
+            )
+            for is_first in (is_new, False)
+        )
+        copies = [(member, rest if number else first) for number, member in enumerate(members)]
+        self.send(handout, copies)
+        if all(each.is_full for each in self._members):
+            self._set_window(0)
+        if not self._looking:
+            self._looking = True
+            self._site.soon(self.look)
+
+    def prepare(self, delivery: Delivery, answers: bytes = b"") -> tuple[Frame, Handout]:
+        """Return the push that a message was, and what keeps its consumers.
+
+        `answers`: the id of a request, under which it will be acknowledged.
+        """
+        terms = self.terms
+        frame = frame_of(
+            delivery, self.channel.target, self.content_type, makes_ids=terms.makes_ids
+        )
+        # Nobody could acknowledge a message without an id.
+        wire_id = answers or frame.message_id
+        asks = terms.asks and bool(wire_id)
+        handout = Handout(delivery, wire_id, frame.source, asks=asks, ended=self._handed_out)
+        return frame, handout
+
+    def send(self, handout: Handout, copies: Sequence[tuple[Member, Frame]]) -> None:
+        """Give copies to members, and wait for their Delivery if one is asked for."""
+        handout.send(self, copies)
+        if handout.asks and self.terms.asks_s:
+            self._due.append((self._site.now() + self.terms.asks_s, handout))
+            self._wait()
+
+    def _handed_out(self) -> None:
+        if not self._window:
+            self.look()
+        while self._due and self._due[0][1].is_over:
+            self._due.popleft()
+
+    def _chosen(self) -> Sequence[Member]:
+        members = self._members
+        if not members:
+            return ()
+        if self.terms.status is not QueueStatus.ROUND_ROBIN:
+            return members[:1] if self.terms.first_only else members
+        begin = 0
+        if self._last in members:
+            begin = members.index(self._last) + 1
+        turns = members[begin:] + members[:begin]
+        self._last = next((each for each in turns if not each.is_full), turns[0])
+        return (self._last,)
+
+    # ------------------------------------------------------------------------ Deliveries due
+
+    def _wait(self) -> None:
+        if self._due and not self._waiting:
+            self._waiting = True
+            self._site.later(self._due[0][0] - self._site.now(), self._overdue)
+
+    def _overdue(self) -> None:
+        self._waiting = False
+        now = self._site.now()
+        while self._due and (self._due[0][1].is_over or self._due[0][0] <= now):
+            _, handout = self._due.popleft()
+            if not handout.is_over:
+                handout.overdue(self.terms.asks_s, self._listener.redeliveries)
+        self._wait()
