@@ -7,23 +7,26 @@ needs them (Broker, Queue, Delivery, Batch) is loaded when it is first named.
 
 from typing import TYPE_CHECKING
 
+from embedq.decisions import DeliveryOutcome, Reject, Retry
 from embedq.errors import (
     DeliveryError,
-    DeliveryOutcome,
     DuplicateConsumer,
     EmbedqError,
     Empty,
     ForkedBroker,
     GroupNotFound,
+    HostGone,
     InsecureListener,
     InsecurePermissions,
     InvalidName,
     InvalidOption,
     InvalidPayload,
+    KeyRefused,
     LimitExceeded,
     ListenFailed,
     NetworkError,
     NetworkFilesystem,
+    NoHost,
     NotAllowed,
     NotAnEmbedqFile,
     NotRunning,
@@ -31,8 +34,6 @@ from embedq.errors import (
     QueueFull,
     QueueNotFound,
     QueuePaused,
-    Reject,
-    Retry,
     SchemaMissing,
     SchemaTooNew,
     StaleLease,
@@ -48,6 +49,7 @@ from embedq.errors import (
     UnsupportedOption,
     UnsupportedPlatform,
     UsageError,
+    WrongVersion,
 )
 from embedq.limits import LIMITS, Limits
 from embedq.message import AttemptRecord, DeadLetter, ErrorInfo, Message, Receipt
@@ -77,17 +79,20 @@ __all__ = [
     "ErrorInfo",
     "ForkedBroker",
     "GroupNotFound",
+    "HostGone",
     "InsecureListener",
     "InsecurePermissions",
     "InvalidName",
     "InvalidOption",
     "InvalidPayload",
+    "KeyRefused",
     "LimitExceeded",
     "Limits",
     "ListenFailed",
     "Message",
     "NetworkError",
     "NetworkFilesystem",
+    "NoHost",
     "NotAllowed",
     "NotAnEmbedqFile",
     "NotRunning",
@@ -117,6 +122,7 @@ __all__ = [
     "UnsupportedPlatform",
     "UsageError",
     "WatchedFile",
+    "WrongVersion",
     "__version__",
 ]
 

@@ -16,10 +16,9 @@ EmbedqError
 └── StorageError         the file or what is around it
     ├── StoreBusy (retryable)  ├── StoreFull (retryable) ├── StoreInUse
     ├── StoreFailed            ├── StoreCorrupt          ├── StoreClosed
+    ├── NoHost (retryable)     ├── HostGone (retryable)  ├── WrongVersion
     ├── SchemaTooNew           ├── SchemaMissing         ├── NotAnEmbedqFile
-    └── InsecurePermissions    └── NetworkFilesystem
-DeliveryOutcome          outside the tree: how a handler speaks to the broker
-└── Retry                └── Reject
+    └── InsecurePermissions    ├── NetworkFilesystem     └── KeyRefused
 
 Knows: the stable code of every error, whether repeating the call can help, and the next step.
 Does not know: who raises what, nor how an error is logged or sent to a client.
@@ -288,6 +287,36 @@ class StoreInUse(StorageError):
         self.pid = pid
 
 
+class HostGone(StorageError):
+    """The host ended before it answered, and the call may or may not have been done."""
+
+    code = "host_gone"
+    retryable = True
+    hint = "look whether it was done before you repeat it"
+
+
+class NoHost(StorageError):
+    """No process hosts the file, and this one must not."""
+
+    code = "no_host"
+    retryable = True
+    hint = 'start the application that hosts it, or open the broker with role="auto"'
+
+
+class WrongVersion(StorageError):
+    """This process and the host run releases that are too far apart."""
+
+    code = "wrong_version"
+    hint = "run neighbouring releases of embedq: one of the two processes has to be upgraded"
+
+
+class KeyRefused(StorageError):
+    """The host on the other machine does not allow the key of this process."""
+
+    code = "key_refused"
+    hint = "on the host's machine: embedq keys allow NAME KEY, with what `embedq keys new` printed"
+
+
 class StoreFailed(StorageError):
     """A write or a sync failed: the store has stopped rather than promise what it cannot keep."""
 
@@ -342,31 +371,3 @@ class NetworkFilesystem(StorageError):
 
     code = "network_filesystem"
     hint = "choose a path on a local disk"
-
-
-class DeliveryOutcome(Exception):
-    """Raised or returned by a handler to decide what happens to its message.
-
-    Outside the tree on purpose: `except EmbedqError` in a handler must not eat a decision.
-    """
-
-
-class Retry(DeliveryOutcome):
-    """Deliver the message again; `delay` replaces the one of the retry policy.
-
-    `delay` is a duration ("30s", seconds or timedelta), None leaves it to the policy.
-    """
-
-    def __init__(self, delay: str | float | timedelta | None = None) -> None:
-        """Keep the delay as it was given; the broker validates it when it settles."""
-        super().__init__(delay)
-        self.delay = delay
-
-
-class Reject(DeliveryOutcome):
-    """Dead-letter the message now, for this reason, whatever attempts are left."""
-
-    def __init__(self, reason: str = "") -> None:
-        """Keep the reason, shown with the dead letter."""
-        super().__init__(reason)
-        self.reason = reason

@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT))
 
 import click  # noqa: E402
 
-from embedq import catalogue, errors, lifecycle, limits  # noqa: E402
+from embedq import catalogue, decisions, errors, lifecycle, limits  # noqa: E402
 from embedq.cli import exits, program  # noqa: E402
 from embedq.net import limits as net_limits  # noqa: E402
 
@@ -121,7 +121,7 @@ def tree_of(root: type[Exception]) -> list[tuple[int, type[Exception]]]:
     """Return `root` and its subclasses in the order of the source, with their depth."""
     found = [(0, root)]
     for child in root.__subclasses__():
-        if child.__module__ == errors.__name__:
+        if child.__module__ == root.__module__:
             found += [(depth + 1, kind) for depth, kind in tree_of(child)]
     return found
 
@@ -146,7 +146,7 @@ def render_errors() -> str:
         if issubclass(kind, errors.EmbedqError)
     ]
     outcomes = [
-        (f"`{kind.__name__}`", _first_line(kind)) for _, kind in tree_of(errors.DeliveryOutcome)
+        (f"`{kind.__name__}`", _first_line(kind)) for _, kind in tree_of(decisions.DeliveryOutcome)
     ]
     return _page(
         "Errors",

@@ -19,7 +19,8 @@ from embedq.broker.answers import delay_seconds, described, lease_seconds, rejec
 from embedq.broker.endings import DONE, RELEASED, Ending, Failed, Rejected
 from embedq.broker.leases import Lease
 from embedq.broker.port import DeskPort
-from embedq.errors import DeliveryOutcome, Reject, Retry, StaleLease
+from embedq.decisions import DeliveryOutcome, Reject, Retry
+from embedq.errors import StaleLease
 from embedq.lifecycle import Reason
 from embedq.payload import content_type, decode
 from embedq.policy import Duration, RetryPolicy

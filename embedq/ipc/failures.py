@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from embedq.errors import EmbedqError, StorageError
+from embedq.errors import EmbedqError, NoHost
 from embedq.ipc.frames import Failed
 
 #: What to look at when a host on another machine does not answer.
@@ -19,36 +19,6 @@ _ABROAD: Final = (
     "see that the host runs with this endpoint, that no firewall is in the way, and compare "
     "host.public with the host's"
 )
-
-
-class HostGone(StorageError):
-    """The host ended before it answered, and the call may or may not have been done."""
-
-    code = "host_gone"
-    retryable = True
-    hint = "look whether it was done before you repeat it"
-
-
-class NoHost(StorageError):
-    """No process hosts the file, and this one must not."""
-
-    code = "no_host"
-    retryable = True
-    hint = 'start the application that hosts it, or open the broker with role="auto"'
-
-
-class WrongVersion(StorageError):
-    """This process and the host run releases that are too far apart."""
-
-    code = "wrong_version"
-    hint = "run neighbouring releases of embedq: one of the two processes has to be upgraded"
-
-
-class KeyRefused(StorageError):
-    """The host on the other machine does not allow the key of this process."""
-
-    code = "key_refused"
-    hint = "on the host's machine: embedq keys allow NAME KEY, with what `embedq keys new` printed"
 
 
 def no_host(trouble: str = "", more: str = "") -> NoHost:

@@ -13,7 +13,7 @@ from typing import Final, Self
 
 import zmq
 
-from embedq.ipc.failures import KeyRefused
+from embedq.errors import KeyRefused
 from embedq.ipc.keys import ClientKeys
 
 #: Messages up to this size are copied into the socket, larger ones are lent to it.

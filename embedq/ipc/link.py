@@ -20,9 +20,9 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final
 
 from embedq.clock import Clock, SystemClock
-from embedq.errors import EmbedqError, ForkedBroker, StoreClosed
+from embedq.errors import EmbedqError, ForkedBroker, HostGone, StoreClosed
 from embedq.ipc import frames
-from embedq.ipc.failures import HostGone, no_host, raised
+from embedq.ipc.failures import no_host, raised
 from embedq.ipc.frames import VERSIONS, Answer, Hello, ProtocolError, Request
 from embedq.ipc.ledger import Answered, Asked, Ledger, OnProgress, answer_of
 from embedq.ipc.nudge import Nudge

@@ -11,7 +11,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
 from embedq.broker.endings import DONE, Ending
-from embedq.errors import InvalidOption, Reject, Retry, shown
+from embedq.decisions import Reject, Retry
+from embedq.errors import InvalidOption, shown
 from embedq.workers.verdict import Case, Judge, check_delay
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from typing import Final
 
 from embedq.broker.endings import DONE, Ending, Failed, Rejected
 from embedq.clock import parse_duration
-from embedq.errors import DeliveryOutcome, InvalidOption, InvalidPayload, Reject, Retry, shown
+from embedq.decisions import DeliveryOutcome, Reject, Retry
+from embedq.errors import InvalidOption, InvalidPayload, shown
 from embedq.lifecycle import Outcome, Reason
 from embedq.limits import LIMITS
 from embedq.message import ErrorInfo

@@ -19,9 +19,8 @@ from typing import Any
 import pytest
 
 from embedq import Broker, Empty, InvalidOption, Queue, UsageError
-from embedq.errors import EmbedqError
+from embedq.errors import EmbedqError, KeyRefused, NoHost
 from embedq.ipc import keys
-from embedq.ipc.failures import KeyRefused, NoHost
 from tests.app.test_takeover import Hosts, everything
 from tests.ipc.abroad import free_port, make_keys
 from tests.ipc.peer import eventually

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from embedq import Broker
-from embedq.ipc.failures import NoHost
+from embedq.errors import NoHost
 from tests.processes import kill, line_of
 from tests.workers.pooled import is_running
 

@@ -10,8 +10,7 @@ import pytest
 
 from embedq import Broker, StoreInUse
 from embedq.broker.host import open_engine
-from embedq.errors import Empty
-from embedq.ipc.failures import NoHost
+from embedq.errors import Empty, NoHost
 
 OTHER = """
 import sys

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from embedq import Broker, Message, Queue
-from embedq.ipc.failures import NoHost
+from embedq.errors import NoHost
 from tests.ipc.peer import eventually
 from tests.processes import line_of
 

@@ -11,7 +11,8 @@ from embedq.broker.desk import Desk
 from embedq.broker.host import open_engine
 from embedq.broker.state import GroupState, QueueState
 from embedq.clock import VirtualClock
-from embedq.errors import InvalidOption, InvalidPayload, Reject, Retry, StaleLease
+from embedq.decisions import Reject, Retry
+from embedq.errors import InvalidOption, InvalidPayload, StaleLease
 from embedq.message import draft
 from embedq.payload import encode
 from embedq.policy import RetryPolicy

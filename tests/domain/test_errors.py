@@ -5,14 +5,16 @@ Does not know: who raises them.
 """
 
 import copy
+import importlib
 import pickle
+import pkgutil
 import re
 from datetime import timedelta
 
 import pytest
 
 import embedq
-from embedq import errors
+from embedq import decisions, errors
 
 ALL = [
     kind
@@ -45,7 +47,7 @@ def test_codes_are_unique():
 
 def test_only_refusals_that_pass_by_themselves_are_retryable():
     names = {kind.__name__ for kind in ALL if kind.retryable}
-    assert names == {"QueueFull", "QueuePaused", "StoreBusy", "StoreFull"}
+    assert names == {"HostGone", "NoHost", "QueueFull", "QueuePaused", "StoreBusy", "StoreFull"}
 
 
 def test_the_tree_in_the_docstring_names_every_error_and_no_other():
@@ -85,9 +87,27 @@ def test_a_value_is_shown_shortened_whatever_it_is(value, text):
 
 
 def test_every_error_is_exported():
-    for kind in [*ALL, errors.DeliveryOutcome, errors.Retry, errors.Reject]:
+    for kind in [*ALL, decisions.DeliveryOutcome, decisions.Retry, decisions.Reject]:
         assert getattr(embedq, kind.__name__) is kind
         assert kind.__name__ in embedq.__all__
+
+
+def test_what_can_reach_an_application_from_any_module_is_in_the_tree():
+    for module in pkgutil.walk_packages(embedq.__path__, "embedq."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    strangers, rest = set(), [errors.EmbedqError]
+    while rest:
+        kinds = rest.pop().__subclasses__()
+        rest += kinds
+        strangers |= {
+            kind
+            for kind in kinds
+            if kind.__module__.startswith("embedq.") and kind.__module__ != errors.__name__
+        }
+    # What never leaves its room: a frame that cannot be read, a handler or an application that a
+    # worker or a command does not find (it is told in an event, or ends the command).
+    assert {kind.__name__ for kind in strangers} == {"NoApplication", "NoHandler", "ProtocolError"}
 
 
 def test_the_text_is_the_message_and_then_the_hint():
@@ -125,8 +145,8 @@ def test_errors_survive_a_trip_between_processes(clone):
 
 
 def test_a_handlers_decision_is_not_an_error_of_the_tree():
-    assert not issubclass(errors.DeliveryOutcome, errors.EmbedqError)
-    assert errors.Retry().delay is None
-    assert errors.Retry("10s").delay == "10s"
-    assert errors.Reject().reason == ""
-    assert errors.Reject("no such customer").reason == "no such customer"
+    assert not issubclass(decisions.DeliveryOutcome, errors.EmbedqError)
+    assert decisions.Retry().delay is None
+    assert decisions.Retry("10s").delay == "10s"
+    assert decisions.Reject().reason == ""
+    assert decisions.Reject("no such customer").reason == "no such customer"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from embedq.errors import EmbedqError, LimitExceeded, StoreInUse
+from embedq.errors import EmbedqError, HostGone, LimitExceeded, NoHost, StoreInUse
 from embedq.ipc import frames
-from embedq.ipc.failures import HostGone, NoHost, failed, raised
+from embedq.ipc.failures import failed, raised
 
 
 def kinds(of: type[EmbedqError] = EmbedqError) -> list[type[EmbedqError]]:

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from embedq.errors import ForkedBroker, StoreClosed
+from embedq.errors import ForkedBroker, HostGone, NoHost, StoreClosed
 from embedq.ipc import frames
-from embedq.ipc.failures import HostGone, NoHost
 from embedq.ipc.frames import ProtocolError
 from embedq.ipc.ledger import Asked
 from embedq.ipc.link import Link

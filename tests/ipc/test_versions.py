@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from embedq.broker.endings import DONE
+from embedq.errors import WrongVersion
 from embedq.ipc import frames, verbs
-from embedq.ipc.failures import WrongVersion
 from embedq.ipc.remote import RemoteDesk
 from tests.ipc import golden
 from tests.ipc.conftest import Served

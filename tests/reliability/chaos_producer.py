@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from embedq import Broker
-from embedq.ipc.failures import NoHost
+from embedq.errors import NoHost
 
 
 def unknown_of(log: Path) -> Path:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from embedq import Broker, Message, Queue, StaleLease
-from embedq.ipc.failures import HostGone, NoHost
+from embedq.errors import HostGone, NoHost
 from tests.ipc.peer import eventually
 
 pytestmark = pytest.mark.reliability

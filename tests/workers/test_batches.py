@@ -3,7 +3,8 @@
 import pytest
 
 from embedq.broker.endings import DONE, Ending, Failed, Rejected
-from embedq.errors import InvalidOption, Reject, Retry
+from embedq.decisions import Reject, Retry
+from embedq.errors import InvalidOption
 from embedq.lifecycle import Reason
 from embedq.policy import RetryPolicy
 from embedq.workers.batches import Batch

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from embedq.broker.removal import remove_group
-from embedq.errors import Reject
+from embedq.decisions import Reject
 from embedq.lifecycle import Reason
 from embedq.policy import RetryPolicy
 from embedq.workers import loop as loop_module, threads

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from embedq.broker.delivery import Delivery
-from embedq.errors import Reject
+from embedq.decisions import Reject
 from embedq.lifecycle import Outcome, Reason
 from embedq.policy import QueuePolicy, RetryPolicy
 from embedq.workers import loop as loop_module

@@ -12,7 +12,7 @@ import pytest
 
 from embedq.broker.endings import DONE
 from embedq.broker.host import open_engine
-from embedq.errors import Reject, Retry
+from embedq.decisions import Reject, Retry
 from embedq.policy import RetryPolicy
 from embedq.workers import loop as loop_module, threads as threads_module
 from embedq.workers.batches import Batch

@@ -8,7 +8,8 @@ import threading
 import pytest
 
 from embedq.broker.delivery import Delivery
-from embedq.errors import Reject, Retry, StoreBusy
+from embedq.decisions import Reject, Retry
+from embedq.errors import StoreBusy
 from embedq.lifecycle import Outcome, Reason
 from embedq.policy import QueuePolicy, RetryPolicy
 from embedq.workers import threads

@@ -3,7 +3,8 @@
 import pytest
 
 from embedq.broker.endings import DONE, Failed, Rejected
-from embedq.errors import InvalidPayload, Reject, Retry
+from embedq.decisions import Reject, Retry
+from embedq.errors import InvalidPayload
 from embedq.lifecycle import Outcome, Reason
 from embedq.limits import LIMITS
 from embedq.policy import RetryPolicy
