@@ -1,7 +1,8 @@
 """The host of a TMQ listener is killed under load: what was confirmed is there.
 
-What was not acknowledged comes again, what was does not. A put is confirmed by the server's Delivery. The acknowledgement of a consumer is answered by
-nobody, so that the last ones of each may not have been stored.
+What was not acknowledged comes again, what was does not. A put is confirmed by the server's
+Delivery. The acknowledgement of a consumer is answered by nobody, so that the last ones of each
+may not have been stored.
 """
 
 from __future__ import annotations

@@ -79,11 +79,11 @@ class Delivery:
         self.body = body
         self.attempt = attempt
         self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
-        self.ending: Any = None
+        self.endings: list[Any] = []
 
     def settle(self, ending: object, then: Callable[[None], object] | None = None) -> None:
-        assert self.ending is None, "it is settled twice"
-        self.ending = ending
+        assert not self.endings, "it is settled twice"
+        self.endings.append(ending)
         if then is not None:
             then(None)
 
@@ -153,9 +153,9 @@ def test_the_first_copy_that_has_left_settles_the_message(site, make):
     one, two = Client("c1"), Client("c2")
     make(one, two)
     delivery = give(site, Delivery(site))
-    assert delivery.ending is None
+    assert delivery.endings == []
     two.reads()
-    assert delivery.ending is DONE
+    assert delivery.endings == [DONE]
     one.reads()
 
 
@@ -164,9 +164,9 @@ def test_a_message_of_which_no_copy_left_goes_back(site, make):
     make(one, two)
     delivery = give(site, Delivery(site))
     one.reads(gone=False)
-    assert delivery.ending is None
+    assert delivery.endings == []
     two.reads(gone=False)
-    assert delivery.ending is RELEASED
+    assert delivery.endings == [RELEASED]
 
 
 def test_what_a_member_has_read_but_not_acknowledged_is_still_its_own(site, make):
@@ -174,11 +174,11 @@ def test_what_a_member_has_read_but_not_acknowledged_is_still_its_own(site, make
     queue = make(one, request_acknowledge=True)
     delivery = give(site, Delivery(site, wire_id="m1"))
     one.reads()
-    assert delivery.ending is None
+    assert delivery.endings == []
     handout = one.debts.find(queue, b"m1")
     assert handout is not None
     handout.acknowledged(lambda _: None)
-    assert delivery.ending is DONE
+    assert delivery.endings == [DONE]
     assert one.debts.all() == []
 
 
@@ -188,7 +188,7 @@ def test_a_message_without_an_id_cannot_be_acknowledged_and_is_done_when_it_has_
     delivery = give(site, Delivery(site))
     assert one.debts.all() == []
     one.reads()
-    assert delivery.ending is DONE
+    assert delivery.endings == [DONE]
 
 
 def test_with_nobody_there_nothing_is_asked_for_and_what_comes_late_goes_back(site, make):
@@ -199,7 +199,7 @@ def test_with_nobody_there_nothing_is_asked_for_and_what_comes_late_goes_back(si
     assert not site.subscriptions[-1].is_open
     late = Delivery(site)
     deliver(late)
-    assert late.ending is RELEASED
+    assert late.endings == [RELEASED]
 
 
 # --- first acquirers ----------------------------------------------------------------------------
@@ -281,11 +281,11 @@ def test_each_message_has_its_own_time_to_be_acknowledged_in(site, make):
     assert handout is not None
     handout.acknowledged(lambda _: None)
     site.advance(5)
-    assert isinstance(first.ending, Rejected)
-    assert first.ending.detail == "tmq c1.test (c1): no Delivery within 15 seconds"
-    assert (second.ending, third.ending) == (DONE, None)
+    assert isinstance(first.endings[0], Rejected)
+    assert first.endings[0].detail == "tmq c1.test (c1): no Delivery within 15 seconds"
+    assert (second.endings, third.endings) == ([DONE], [])
     site.advance(10)
-    assert isinstance(third.ending, Rejected)
+    assert isinstance(third.endings[0], Rejected)
 
 
 def test_as_many_redeliveries_as_are_wanted_come_before_the_end(site, make):
@@ -294,17 +294,17 @@ def test_as_many_redeliveries_as_are_wanted_come_before_the_end(site, make):
     first, last = Delivery(site, wire_id="m"), Delivery(site, attempt=2, wire_id="n")
     give(site, first, last)
     site.advance(15)
-    assert isinstance(first.ending, Failed)
-    assert first.ending.error is not None
-    assert first.ending.error.message.startswith("c1.test (c1), c2.test (c2): no Delivery")
-    assert isinstance(last.ending, Rejected)
+    assert isinstance(first.endings[0], Failed)
+    assert first.endings[0].error is not None
+    assert first.endings[0].error.message.startswith("c1.test (c1), c2.test (c2): no Delivery")
+    assert isinstance(last.endings[0], Rejected)
 
 
 def test_a_timeout_of_none_waits_for_ever(site, make):
     make(Client("c1"), request_acknowledge=True, acknowledge_timeout=0)
     delivery = give(site, Delivery(site, wire_id="m"))
     site.advance(1_000_000)
-    assert delivery.ending is None
+    assert delivery.endings == []
 
 
 # --- headers that anybody may have written ------------------------------------------------------
