@@ -7,6 +7,7 @@ Does not know: settings of queues (they are stored with the queue), what a setti
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -64,6 +65,18 @@ def _path(value: object, what: str) -> str:
     if not text or "\0" in os.fsdecode(text):
         raise _refused(what, value, "a path", 'write Broker("var/app.db")')
     path = os.fsdecode(text)
+    if _HOME.match(path):
+        # Nobody means a folder that is called "~", and one would be made here without a word.
+        raise _refused(
+            what,
+            value,
+            "a path: nobody replaces its ~ here",
+            "Path(…).expanduser() does, or $HOME",
+        )
+    if _URL.match(path) and not is_address(path):
+        raise _refused(
+            what, value, "a path", 'write Broker("var/app.db"): there is no server to connect to'
+        )
     if is_address(path) and not is_endpoint(path, to_bind=False):
         raise _refused(what, value, "an address", "write tcp://host:port")
     return path
@@ -137,6 +150,8 @@ _WORDS: Final = {"1": True, "true": True, "yes": True, "on": True} | {
     "no": False,
     "off": False,
 }
+_HOME: Final = re.compile(r"~[^/]*/|~$")
+_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _CHECKS: Final[Mapping[str, Callable[[object, str], object]]] = {
     "path": _path,
     "durability": _durability,

@@ -18,10 +18,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from embedq.errors import InsecurePermissions, StoreFailed
+from embedq.errors import InsecurePermissions, InvalidOption, StoreFailed
 from embedq.ipc.keys import ClientKeys
 from embedq.ipc.marks import SUFFIX as MARKS, is_alive
 from embedq.storage.owners import owner_of
+from embedq.storage.placement import os_failure
 
 #: Bytes of a socket's path that the system takes: one less than the field in its address.
 LONGEST: Final = 103 if sys.platform == "darwin" else 107
@@ -50,10 +51,17 @@ def folder_of(path: str | os.PathLike[str], env: Mapping[str, str] | None = None
     """Return where the sockets of a database belong; nothing is made.
 
     Beside the database where that is short enough, else under a hash of its path below
-    `$XDG_RUNTIME_DIR` or the temporary folder: the same for every process of this user.
+    `$XDG_RUNTIME_DIR` or the temporary folder: the same for every process of this user. Raises
+    InvalidOption for the root of the file system, StoreFailed where every path is too long.
     """
     env = os.environ if env is None else env
     real = Path(os.path.realpath(path))
+    if not real.name:
+        raise InvalidOption(
+            f"database path {os.fspath(path)!r}: it is a folder",
+            hint="choose a path where a plain file can be",
+            argument="path",
+        )
     beside = real.with_name(real.name + _FOLDER)
     if _fits(beside):
         return beside
@@ -144,9 +152,13 @@ def sessions_left(path: str | os.PathLike[str]) -> set[bytes]:
     """Return the tokens of the sessions that an earlier host of a database has left, dead or not.
 
     Those are the ones with marks; the next host settles what they hold. Read it before `tidy`.
+    Raises StoreFailed when the operating system refuses, as in a folder of somebody else.
     """
     folder = folder_of(path)
-    names = [entry.stem for entry in folder.glob(f"*{MARKS}")] if folder.is_dir() else []
+    try:
+        names = [entry.stem for entry in folder.glob(f"*{MARKS}")] if folder.is_dir() else []
+    except OSError as error:
+        raise os_failure(Path(path), "look for sessions of its last host", error) from error
     return {bytes.fromhex(name) for name in names if _TOKEN.fullmatch(name)}
 
 

@@ -93,11 +93,21 @@ def test_where_no_project_can_be_there_is_none(
         ({"path": 3}, "path=3"),
         ({"path": b"x"}, "path as text"),
         ({"path": ""}, "path=''"),
+        ({"path": "~/shop.db"}, "path='~/shop.db' is not a path: nobody replaces its ~"),
+        ({"path": "~ann/shop.db"}, "path='~ann/shop.db'"),
+        ({"path": "~"}, "path='~'"),
+        ({"path": "sqlite:///shop.db"}, "path='sqlite:///shop.db' is not a path"),
+        ({"path": "Redis://localhost"}, "there is no server|is not a path"),
     ],
 )
 def test_a_wrong_argument_is_named(given: dict[str, object], said: str) -> None:
     with pytest.raises(InvalidOption, match=said):
         check(given)
+
+
+@pytest.mark.parametrize("path", ["~shop.db", "shop~/x.db", "a/~/x.db", "time: 12:30/x.db"])
+def test_an_odd_name_is_a_name(path: str) -> None:
+    assert check({"path": path}) == {"path": path}
 
 
 def test_a_wrong_variable_and_a_wrong_table_are_named(folder: Path, tmp_path: Path) -> None:

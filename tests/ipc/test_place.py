@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from embedq.broker.host import open_engine
-from embedq.errors import InsecurePermissions, StoreFailed
+from embedq.errors import InsecurePermissions, InvalidOption, StoreFailed
 from embedq.ipc import place
 from embedq.ipc.marks import Marks
 
@@ -109,6 +110,25 @@ def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_made_is_an_error_of_ours(tmp_path: Path) -> None:
     with pytest.raises(StoreFailed, match="sockets"):
         place.make_folder(tmp_path / "missing" / "q.db.ipc")
+
+
+def test_a_folder_that_may_not_be_looked_into_is_an_error_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "stat", refuse)
+        with pytest.raises(StoreFailed, match="Permission denied") as caught:
+            place.sessions_left(tmp_path / "q.db")
+    assert f"let user {os.geteuid()} write" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("path", ["/", "/.."])
+def test_the_root_of_everything_is_no_database(path: str) -> None:
+    with pytest.raises(InvalidOption, match="it is a folder"):
+        place.folder_of(path)
 
 
 def test_what_the_dead_left_is_removed_and_what_the_living_hold_stays(tmp_path: Path) -> None:
