@@ -14,9 +14,11 @@ from embedq import Broker, Delivery
 from tests.interop.mmqp_client import BAR, Mack, Poller, Refused, string
 from tests.interop.phpmq_client import PhpmqClient
 from tests.interop.sspq_client import Whole
+from tests.interop.tmq_client import Frame, TmqClient
 
-#: The queue of all of them.
-QUEUE = "q"
+#: The queue of all of them; for TMQ that of a content type in a channel.
+CHANNEL, CONTENT = "q", 1
+QUEUE = f"{CHANNEL}/{CONTENT}"
 PATIENCE_S = 30.0
 
 
@@ -173,11 +175,41 @@ class MmqpSpeaker(Speaker):
         """Nothing: every request has a connection of its own."""
 
 
+class TmqSpeaker(Speaker):
+    """TMQ: an id and a priority; members get messages by themselves, here one at a time."""
+
+    url = "tmq://127.0.0.1:0?acknowledge=1&deliveries=stored&window=1"
+
+    def __init__(self, _broker: Broker, address: Any) -> None:
+        self.client = TmqClient(address, timeout=PATIENCE_S)
+        self.client.accepted()
+        self.held: Frame | None = None
+        self.is_member = False
+
+    def put(self, body: bytes) -> None:
+        self.client.put(CHANNEL, CONTENT, body)
+
+    def take(self) -> Taken:
+        if not self.is_member:
+            assert self.client.join(CHANNEL) == 200
+        self.is_member = True
+        self.held = held = self.client.message()
+        return Taken(held.body, held.id.decode())
+
+    def done(self) -> None:
+        assert self.held is not None
+        self.client.ack(self.held)
+
+    def close(self) -> None:
+        self.client.close()
+
+
 SPEAKERS: dict[str, type[Speaker]] = {
     "Python": Python,
     "SSPQ": SspqSpeaker,
     "PHPMQ": PhpmqSpeaker,
     "MMQP": MmqpSpeaker,
+    "TMQ": TmqSpeaker,
 }
 
 

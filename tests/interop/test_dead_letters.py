@@ -21,8 +21,9 @@ from embedq.clock import VirtualClock
 from embedq.net import NetLimits
 from tests.interop.mmqp_client import Poller
 from tests.interop.phpmq_client import PhpmqClient
-from tests.interop.speakers import PATIENCE_S, QUEUE, SPEAKERS, until
+from tests.interop.speakers import CHANNEL, PATIENCE_S, QUEUE, SPEAKERS, until
 from tests.interop.sspq_client import SEND, Whole, packet
+from tests.interop.tmq_client import TmqClient
 
 NAME = QUEUE.encode()
 
@@ -141,6 +142,20 @@ def test_who_ends_with_a_message_of_phpmq_uses_no_attempt(queue, listen):
     assert queue.dead.list() == []
 
 
+def test_who_ends_before_a_delivery_of_tmq_was_due_uses_no_attempt(queue, listen):
+    listener = listen("TMQ")
+    queue.put(b"x", max_attempts=1)
+    for _ in range(4):
+        client = TmqClient(listener.address)
+        assert client.join(CHANNEL) == 200
+        assert client.message().body == b"x"
+        client.close()
+    until(lambda: not listener.stats.connections)
+    with queue.get(timeout=PATIENCE_S) as delivery:
+        assert delivery.attempt == 1
+    assert queue.dead.list() == []
+
+
 def test_a_poll_of_mmqp_whose_answer_never_left_uses_no_attempt(queue, listen):
     body = b"b" * 15_000_000  # more than any kernel takes for a client that reads nothing
     listener = listen("MMQP", unsent_most_bytes=1 << 25)
@@ -175,6 +190,26 @@ def test_a_rejection_by_phpmq_is_the_reason_with_who_did_it(queue, listen, held)
     client.close()
 
 
+def test_what_nobody_of_tmq_acknowledges_in_time_names_all_who_could_have(queue, listen, clock):
+    listener = listen("TMQ")
+    clients = [TmqClient(listener.address, name) for name in ("c1", "c2")]
+    for client in clients:
+        assert client.join(CHANNEL) == 200
+    queue.put(b"x")
+    for client in clients:
+        assert client.message().body == b"x"
+    clock.advance(16)
+    listener.look()
+    letter = buried(queue)
+    peers = [address_of(client.socket) for client in clients]
+    assert letter.reason == "rejected"
+    assert letter.detail == (
+        f"tmq {peers[0]} (c1), {peers[1]} (c2): no Delivery within 15 seconds"
+    )
+    for client in clients:
+        client.close()
+
+
 def buried(queue: Queue[bytes]) -> DeadLetter:
     until(lambda: queue.stats().dead == 1)
     return queue.dead.list()[0]
@@ -194,7 +229,7 @@ def take(name: str, address: Any) -> str:
     return body.decode()
 
 
-@pytest.mark.parametrize("name", ["SSPQ", "PHPMQ", "MMQP"])
+@pytest.mark.parametrize("name", ["SSPQ", "PHPMQ", "MMQP", "TMQ"])
 def test_what_expires_while_it_waits_is_not_delivered_and_says_so(queue, listen, clock, name):
     queue.put(b"late", ttl="10s")
     queue.put(b"in time")
@@ -214,7 +249,7 @@ def test_what_a_program_of_phpmq_gave_a_time_to_live_dies_of_it(queue, listen, c
     client.close()
 
 
-@pytest.mark.parametrize("name", ["SSPQ", "PHPMQ"])
+@pytest.mark.parametrize("name", ["SSPQ", "PHPMQ", "TMQ"])
 def test_what_expires_while_a_client_holds_it_is_its_until_it_ends(queue, listen, clock, name):
     listener = listen(name)
     queue.put(b"x", ttl="10s")
@@ -231,7 +266,7 @@ def test_what_expires_while_a_client_holds_it_is_its_until_it_ends(queue, listen
     assert [each.message for each in told] == (expected if name == "SSPQ" else [])
 
 
-@pytest.mark.parametrize("name", ["SSPQ", "PHPMQ"])
+@pytest.mark.parametrize("name", ["SSPQ", "PHPMQ", "TMQ"])
 def test_what_expired_while_it_was_held_can_still_be_settled(queue, listen, clock, name):
     queue.put(b"x", ttl="10s")
     speaker = SPEAKERS[name](None, listen(name).address)  # type: ignore[arg-type]
