@@ -12,7 +12,7 @@ import asyncio
 from _thread import allocate_lock
 from collections import deque
 from typing import TYPE_CHECKING, TypeVar
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from embedq.broker import direct, handover, supply
 from embedq.broker.waiting import Waiter, Waiters
@@ -33,7 +33,8 @@ class Bridge:
     __slots__ = ("__weakref__", "_answered", "_lock", "_loop", "_scheduled")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        # Weakly: `_bridges` keeps a bridge for as long as its loop is there, and no longer.
+        self._loop = ref(loop)
         self._lock = allocate_lock()
         self._answered: deque[asyncio.Future[None]] = deque()
         self._scheduled = False
@@ -44,9 +45,13 @@ class Bridge:
         with self._lock:
             if self._scheduled:
                 return
+            loop = self._loop()
             try:
-                self._loop.call_soon_threadsafe(self._complete)
+                if loop is not None:
+                    loop.call_soon_threadsafe(self._complete)
             except RuntimeError:
+                loop = None
+            if loop is None:
                 # The loop is closed: whoever waited there is gone, too.
                 self._answered.clear()
                 return

@@ -51,23 +51,24 @@ class Gathering:
 
 
 class Gatherer:
-    """The plain puts of one loop's coroutines. Belongs to the loop's thread."""
+    """The plain puts of one loop's coroutines. Belongs to the loop's thread, does not keep it."""
 
-    __slots__ = ("_bridge", "_desk", "_loop", "_most", "_most_bytes", "_waiting")
+    __slots__ = ("_bridge", "_desk", "_most", "_most_bytes", "_waiting")
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
-        self._loop, self._bridge = bridge()
+        _, self._bridge = bridge()
         self._most = desk.limits.batch_messages
         self._most_bytes = desk.limits.group_max_bytes
         self._waiting: dict[tuple[QueueState, int], list[_Put]] = {}
 
     def add(self, queue: QueueState, body: bytes, kind: int) -> asyncio.Future[int]:
         """Take a message in; its seq comes once it is durable."""
-        future: asyncio.Future[int] = self._loop.create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[int] = loop.create_future()
         waiting = self._waiting
         if not waiting:
-            self._loop.call_soon(self._send)
+            loop.call_soon(self._send)
         puts = waiting.get((queue, kind))
         if puts is None:
             waiting[queue, kind] = [(body, future)]
@@ -97,7 +98,7 @@ class Gatherer:
             items.append(body)
         op = PutPlain(queue.id, self._desk.now_ms(), kind, items, len(puts))
         task = PlainPut(self._desk, queue, op, size)
-        committed: asyncio.Future[None] = self._loop.create_future()
+        committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         committed.add_done_callback(lambda _: _answer(puts, op, task.error))
         try:
             self._desk.writer.send(task, lambda: self._bridge.answer(committed))

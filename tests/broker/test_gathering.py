@@ -2,6 +2,8 @@
 
 import asyncio
 import dataclasses
+import gc
+from weakref import ref
 
 import pytest
 
@@ -9,6 +11,7 @@ from embedq.broker.desk import Desk
 from embedq.broker.host import open_engine
 from embedq.errors import LimitExceeded, QueueFull, StoreClosed
 from embedq.limits import LIMITS
+from embedq.message import Draft
 from embedq.policy import QueuePolicy
 
 
@@ -102,3 +105,19 @@ def test_one_desk_serves_one_loop_after_the_other(desk: Desk) -> None:
         return await desk.aput(queue, b"x")
 
     assert [asyncio.run(main()) for _ in range(3)] == [1, 2, 3]
+
+
+def test_loops_that_have_ended_are_not_kept(desk: Desk) -> None:
+    queue = desk.queue("a")
+    group = desk.group(queue)
+
+    async def main() -> ref[asyncio.AbstractEventLoop]:
+        await desk.aput(queue, b"x")
+        await desk.aput_drafts(queue, [Draft(b"y", priority=3)])
+        assert await desk.await_claim(group, timeout=5)
+        return ref(asyncio.get_running_loop())
+
+    loops = [asyncio.run(main()) for _ in range(4)]
+    gc.collect()
+    # The writing thread may still know the last that it has answered.
+    assert [each() for each in loops[:-1]] == [None] * 3
