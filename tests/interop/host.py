@@ -11,15 +11,17 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from embedq import Broker
+from embedq.net import NetLimits
 
-#: The environment variable with statements that a host runs first.
+#: The environment variables with statements that a host runs first, and with its NetLimits.
 PLANTED = "EMBEDQ_TEST_PLANTED"
+LIMITS = "EMBEDQ_TEST_NET_LIMITS"
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -36,12 +38,14 @@ class Host(NamedTuple):
 
 
 @contextmanager
-def hosting(path: Path, *urls: str, planted: str = "") -> Iterator[Host]:
+def hosting(
+    path: Path, *urls: str, planted: str = "", limits: Mapping[str, float] | None = None
+) -> Iterator[Host]:
     """Start a host; it is ended with the context. `planted`: a fault that it begins with."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.interop.host", str(path), *urls],
         cwd=ROOT,
-        env={**os.environ, PLANTED: planted},
+        env={**os.environ, PLANTED: planted, LIMITS: json.dumps(limits or {})},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
@@ -64,8 +68,9 @@ def hosting(path: Path, *urls: str, planted: str = "") -> Iterator[Host]:
 def main(path: str, urls: Sequence[str]) -> None:
     """Serve until standard input ends."""
     exec(os.environ.get(PLANTED, ""), {})
+    limits = NetLimits(**json.loads(os.environ.get(LIMITS, "{}")))
     with Broker(path) as broker:
-        listeners = [broker.listen(url) for url in urls]
+        listeners = [broker.listen(url, limits=limits) for url in urls]
         sys.stdout.write(json.dumps([each.address for each in listeners]) + "\n")
         sys.stdout.flush()
         while os.read(0, 4096):
