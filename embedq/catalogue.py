@@ -55,7 +55,7 @@ CATALOGUE: Final[Mapping[str, EventSpec]] = {
     "lease_expired": _spec(
         *(WARNING, "queue group id seq attempt"),
         _MESSAGE + " had no answer to attempt {attempt} before its lease ended",
-        "nobody answered in time; the message is delivered again, or dead",
+        "nobody answered in time, or a client of a listener when its host died: it comes again",
     ),
     "released": _spec(
         *(DEBUG, "queue group count"),

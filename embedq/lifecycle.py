@@ -122,6 +122,7 @@ _CANCELLED: Final = "the producer withdrew the message"
 _BY_ID: Final = "acked by id without a lease, the way of one wire protocol"
 _DAMAGED: Final = "the checksum or the decoding failed: dead as corrupt or undecodable"
 _MOVED: Final = "an operator moved it to the dead letters"
+_UNANSWERED: Final = "nobody answered in time, or a client of a listener when its host died"
 _TOO_LATE: Final = "expires_at has come: kept as a dead letter with the reason expired"
 _REDRIVEN: Final = "gone here; put again as a new message with the header redriven-from"
 
@@ -138,9 +139,7 @@ TRANSITIONS: Final[tuple[Transition, ...]] = (
     Transition(_E.NACK, _S.LEASED, _S.READY, True, "failed, again at once", _O.FAILED),
     Transition(_E.NACK_LATER, _S.LEASED, _S.DELAYED, True, "failed, again later", _O.FAILED),
     Transition(_E.RELEASE, _S.LEASED, _S.READY, False, "given back, or never started: free"),
-    Transition(
-        _E.LEASE_EXPIRED, _S.LEASED, _S.READY, True, "nobody answered in time", _O.TIMED_OUT
-    ),
+    Transition(_E.LEASE_EXPIRED, _S.LEASED, _S.READY, True, _UNANSWERED, _O.TIMED_OUT),
     Transition(
         _E.WORKER_DIED, _S.LEASED, _S.READY, True, "its process or connection ended", _O.CRASHED
     ),

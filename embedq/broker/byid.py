@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from embedq.broker import redaction
+from embedq.broker import outsiders, redaction
 from embedq.broker.endings import Done, Ending, Rejected, Settlement
 from embedq.broker.intake import shortened
 from embedq.broker.state import GroupState
@@ -67,12 +67,11 @@ class ById(Task):
         engine, group, seq = self._engine, self._group, self._seq
         latest = engine.store.latest(group.id, seq)
         counter = engine.next_counter(1)
-        fresh, again = [seq], []
+        fresh: list[int] = [seq]
+        again: list[Again] = []
         if latest is not None:
-            fresh, again = (
-                [],
-                [Again(seq, latest.attempt + 1, latest.crashes, engine.words_of(latest.epoch))],
-            )
+            ended = engine.words_of(latest.epoch), outsiders.left_as(engine, latest)
+            fresh, again = [], [Again(seq, latest.attempt + 1, latest.crashes, *ended)]
         self._ack = Ack(group.id, now, [seq])
         return (Start(group.id, now, None, counter, fresh, again), self._ack)
 

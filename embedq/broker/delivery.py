@@ -220,7 +220,12 @@ class Delivery(Generic[T]):
 
     def extend(self, duration: Duration) -> None:
         """Let the lease end `duration` from now. Raises StaleLease."""
-        self._desk.extend(self.lease, lease_seconds(duration))
+        seconds = lease_seconds(duration)
+        self._check_open()
+        try:
+            self._desk.extend(self.lease, seconds)
+        except StaleLease as error:
+            raise self._stale() from error
 
     async def aack(self) -> None:
         """Do the same as `ack`, from a coroutine."""
@@ -245,7 +250,11 @@ class Delivery(Generic[T]):
         import asyncio  # noqa: PLC0415  # loaded already, by those who use coroutines
 
         seconds = lease_seconds(duration)
-        await asyncio.to_thread(self._desk.extend, self.lease, seconds)
+        self._check_open()
+        try:
+            await asyncio.to_thread(self._desk.extend, self.lease, seconds)
+        except StaleLease as error:
+            raise self._stale() from error
 
     def _settle(self, ending: Ending) -> None:
         self._check_open()
@@ -265,11 +274,13 @@ class Delivery(Generic[T]):
 
     def _settled(self, ending: Ending, stale: list[Lease]) -> None:
         if stale:
-            raise StaleLease(
-                f"attempt {self.attempt} of message {self.id} in queue {self.queue!r} "
-                "no longer counts"
-            )
+            raise self._stale()
         self.ending = ending
+
+    def _stale(self) -> StaleLease:
+        return StaleLease(
+            f"attempt {self.attempt} of message {self.id} in queue {self.queue!r} no longer counts"
+        )
 
     def _failed(self, delay: Duration | None, error: BaseException | str | None) -> Ending:
         told = described(error)

@@ -21,6 +21,7 @@ from embedq.broker import (
     direct,
     handover,
     moves,
+    outsiders,
     redaction,
     settling,
     supply,
@@ -33,10 +34,7 @@ from embedq.broker.state import GroupState, QueueState
 from embedq.broker.telling import tell
 from embedq.broker.upkeep import Upkeep
 from embedq.clock import Clock, SystemClock, parse_duration
-from embedq.errors import (
-    ForkedBroker,
-    StaleLease,
-)
+from embedq.errors import ForkedBroker, StaleLease
 from embedq.ids import MessageIds
 from embedq.lifecycle import Outcome, Reason
 from embedq.limits import LIMITS, Limits
@@ -86,9 +84,10 @@ class Engine(Registry):
         )
         self._read_catalogue()
         name = session or f"host-{os.getpid()}"
-        opened = OpenSession(name, self.now_ms())
-        self.writer.run(moves.Change([opened]))
-        self.session = opened.id
+        own, others = OpenSession(name, self.now_ms()), outsiders.session(self.now_ms())
+        self.writer.run(moves.Change([own, others]))
+        #: Whose deliveries are: of consumers of this process, of clients of its listeners.
+        self.session, self.listeners = own.id, others.id
         #: What clients of an earlier host hold, if there may be any.
         self.inheritance: Inheritance | None = None
         self.upkeep = Upkeep(self)

@@ -6,6 +6,8 @@ Does not know: where the message waits, the store.
 
 from __future__ import annotations
 
+from embedq.lifecycle import Outcome
+
 
 class Entry:
     """What must be known of a waiting message that is not plain and fresh.
@@ -13,7 +15,16 @@ class Entry:
     `attempt` and `crashes` count what has been started so far.
     """
 
-    __slots__ = ("attempt", "crashes", "died_in", "key", "max_attempts", "priority", "suspect")
+    __slots__ = (
+        "attempt",
+        "crashes",
+        "died_in",
+        "key",
+        "left_as",
+        "max_attempts",
+        "priority",
+        "suspect",
+    )
 
     def __init__(
         self,
@@ -30,3 +41,4 @@ class Entry:
         self.max_attempts = max_attempts
         self.suspect = False  # it was being delivered when its host or worker died
         self.died_in = 0  # the epoch of the host that left its latest delivery open
+        self.left_as = Outcome.CRASHED  # what that delivery counts as

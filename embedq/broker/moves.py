@@ -109,7 +109,10 @@ class Claim(Task):
         self._others = others
         words = engine.words_of
         again = [
-            Again(seq, entry.attempt + 1, entry.crashes, words(entry.died_in))
+            Again(
+                *(seq, entry.attempt + 1, entry.crashes),
+                *(words(entry.died_in), entry.left_as),
+            )
             for seq, entry in others
         ]
         counter = engine.next_counter(len(fresh) + len(again))
@@ -130,11 +133,12 @@ class Claim(Task):
             most = group.max_attempts if entry.max_attempts is None else entry.max_attempts
             crashed = bool(policy.max_crashes) and entry.crashes >= policy.max_crashes
             if crashed or (most and entry.attempt >= most):
-                reason = Reason.CRASHED if entry.crashes else Reason.MAX_ATTEMPTS
+                at_last = entry.crashes and entry.left_as is Outcome.CRASHED
+                reason = Reason.CRASHED if crashed or at_last else Reason.MAX_ATTEMPTS
                 detail = f"{entry.attempt} attempts started, {entry.crashes} crashes"
                 if entry.died_in:
                     detail += f"; the last: {self._engine.end_of(entry.died_in)}"
-                bury = Bury(self._group.id, seq, now, reason, detail, "host", Outcome.CRASHED)
+                bury = Bury(self._group.id, seq, now, reason, detail, "host", entry.left_as)
                 bury.error = self._engine.words_of(entry.died_in)
                 self._buries.append((bury, entry))
             else:

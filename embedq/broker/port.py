@@ -83,6 +83,11 @@ class DeskPort(Protocol):
     monotonic: Callable[[], float]
 
     @property
+    def listeners(self) -> int | None:
+        """The session of deliveries to clients of listeners; None: that of this process."""
+        ...
+
+    @property
     def ids(self) -> MessageIds:
         """Makes message ids of seqs, and the other way round."""
         ...
@@ -185,6 +190,7 @@ class DeskPort(Protocol):
         most: int = ...,
         *,
         timeout: float | None = ...,
+        session: int | None = ...,
         keep: bool = ...,
     ) -> Exchanged:
         """Do the same as `exchange`, from a coroutine."""

@@ -14,10 +14,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from embedq.broker import outsiders
 from embedq.broker.entry import Entry
 from embedq.broker.state import GroupState
 from embedq.broker.telling import tell
 from embedq.broker.timeline import Timeline
+from embedq.lifecycle import Outcome
 from embedq.storage.port import Load, LoadDue
 from embedq.storage.rows import Touched, Waiting
 
@@ -100,21 +102,31 @@ def admit(engine: Engine, group: GroupState, waiting: Waiting, now: int) -> None
         heirs = engine.inheritance
         if heirs is not None and heirs.adopt(engine, group, waiting, entry):
             return
-        # Its host died while it was being delivered: that was an attempt, and perhaps its fault.
-        entry.attempt, entry.crashes = touched.attempt, touched.crashes + 1
-        entry.died_in = touched.epoch
-        index.suspect(waiting.seq, entry)
-        crashes = entry.crashes
-        wanted = engine.events.wanted("crashed_delivery")
-        tell(
-            *(engine, "crashed_delivery", group, waiting.seq),
-            attempt=entry.attempt,
-            crashes=crashes,
-            cause=engine.end_of(touched.epoch) if wanted else "",
-        )
-        tell(engine, "suspect", group, waiting.seq, crashes=crashes)
+        _admit_left_open(engine, group, waiting, touched, entry, now)
     else:
         _admit_orphan(engine, group, touched, entry)
+
+
+def _admit_left_open(
+    engine: Engine, group: GroupState, waiting: Waiting, touched: Touched, entry: Entry, now: int
+) -> None:
+    """Take back what was being delivered when its host died: that was an attempt."""
+    outsiders.found_open(engine, group, touched, entry)
+    attempt, crashes = entry.attempt, entry.crashes
+    if not crashes:
+        group.index.place(waiting, entry, now)
+        tell(engine, "lease_expired", group, waiting.seq, attempt=attempt)
+        return
+    # Perhaps its fault, this time or an earlier one from which it was not done yet.
+    group.index.suspect(waiting.seq, entry)
+    if entry.left_as is not Outcome.CRASHED:
+        tell(engine, "lease_expired", group, waiting.seq, attempt=attempt)
+        return
+    wanted = engine.events.wanted("crashed_delivery")
+    cause = engine.end_of(touched.epoch) if wanted else ""
+    told = (engine, "crashed_delivery", group, waiting.seq)
+    tell(*told, attempt=attempt, crashes=crashes, cause=cause)
+    tell(engine, "suspect", group, waiting.seq, crashes=crashes)
 
 
 def _admit_orphan(engine: Engine, group: GroupState, touched: Touched, entry: Entry) -> None:

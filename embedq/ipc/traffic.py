@@ -191,6 +191,7 @@ class Traffic:
         *,
         lease_s: float | None = None,
         timeout: float | None = 0.0,
+        session: int | None = None,  # noqa: ARG002  # for desks of this process
         keep: bool = False,
     ) -> Exchanged:
         """Do the same as `exchange`, from a coroutine. Cancelling it loses nothing."""

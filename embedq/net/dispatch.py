@@ -269,7 +269,10 @@ class Dispatcher:
             try:
                 if most:
                     got = await self.desk.aexchange(
-                        self.group, pairs, most, timeout=timeout, keep=True
+                        *(self.group, pairs, most),
+                        timeout=timeout,
+                        session=self.desk.listeners,
+                        keep=True,
                     )
                     leases, stale = got.leases, got.stale
                 else:

@@ -158,8 +158,8 @@ class Applier:
         counter = op.counter + len(fresh)
         closing = self._closing_of(op.group)
         for number, again in enumerate(op.again, counter):
-            seq, attempt, crashes, words = again
-            self._execute(sql.CLOSE_EARLIER, (op.started, closing, seq, op.group, attempt, words))
+            seq, attempt, crashes, *ended = again
+            self._execute(sql.CLOSE_EARLIER, (op.started, closing, seq, op.group, attempt, *ended))
             self._execute(
                 sql.START_AGAIN,
                 (seq, op.group, attempt, self._epoch, number, crashes, op.session, op.started),

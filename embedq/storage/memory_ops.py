@@ -97,29 +97,31 @@ def _(op: ops.Forget, state: State) -> None:
 def _(op: ops.Start, state: State) -> None:
     deliveries = [ops.Again(seq, 1, 0) for seq in op.fresh_seqs()]
     deliveries += op.again
-    for position, (seq, attempt, crashes, words) in enumerate(deliveries):
+    for position, again in enumerate(deliveries):
+        seq, attempt, crashes = again[:3]
         message = state.messages.get(seq)
         if message is None:
             continue
         for earlier in state.rows_of(op.group, seq):
             if earlier.attempt < attempt:
-                state.put_row(_left_behind(state, earlier, op.started, message.queue, words))
+                state.put_row(_left_behind(state, earlier, op.started, message.queue, again))
         counter = op.counter + position
         where = (seq, op.group, attempt, state.epoch, counter, crashes, op.session, op.started)
         state.put_row(DeliveryRow(*where, *(None,) * 5))
-    seqs = [again.seq for again in deliveries]
+    seqs = [each.seq for each in deliveries]
     there = [state.messages[seq] for seq in seqs if seq in state.messages]
     op.messages = there if op.reads else None
 
 
 def _left_behind(
-    state: State, row: DeliveryRow, now: int, queue: int, words: bytes | None
+    state: State, row: DeliveryRow, now: int, queue: int, again: ops.Again
 ) -> DeliveryRow:
     """Return a delivery as the start of the next one leaves it."""
     if row.ended is not None:
         return row._replace(due=None)
-    counted = row._replace(due=None, crashes=row.crashes + 1, error=words)
-    return closed(state, counted, queue, now, Outcome.CRASHED)
+    crashes = row.crashes + (again.outcome == Outcome.CRASHED)
+    counted = row._replace(due=None, crashes=crashes, error=again.words)
+    return closed(state, counted, queue, now, again.outcome)
 
 
 def closed(

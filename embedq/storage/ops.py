@@ -69,13 +69,14 @@ class PutRows(Op):
 class Again(NamedTuple):
     """A further delivery of a message that has been delivered before.
 
-    `words`: the error of the earlier delivery, should that still be open.
+    `words`, `outcome`: how the earlier delivery has ended, should that still be open.
     """
 
     seq: int
     attempt: int
     crashes: int
     words: bytes | None = None
+    outcome: Outcome = Outcome.CRASHED
 
 
 class Start(Op):
@@ -83,8 +84,8 @@ class Start(Op):
 
     The first one (fresh first) gets counter `counter`, the next `counter` + 1 and so on. The
     caller starts only messages that are there and not settled. An earlier delivery of an `again`
-    message that is still open is closed as crashed, with `words`, one more in its `crashes`; its
-    retry time is cleared. Starting the same attempt once more replaces its row.
+    message that is still open is closed with `outcome` and `words`, and if it crashed with one
+    more in its `crashes`; its retry time is cleared. Starting an attempt anew replaces its row.
 
     With `reads` a store may answer with the messages themselves, out: `messages`, those that are
     there; None: ask for them with `Store.messages`.

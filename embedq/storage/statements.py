@@ -69,12 +69,12 @@ def start_fresh(rows: int) -> str:
 
 
 #: Close what earlier attempts left: ?1 time, ?2 closing number or NULL, ?3 seq, ?4 group,
-#: ?5 attempt, ?6 error of one that was open, or NULL.
+#: ?5 attempt, ?6 error of one that was open, or NULL, ?7 its outcome.
 CLOSE_EARLIER = (
     "UPDATE delivery SET due=NULL, closed=CASE WHEN ended IS NULL THEN ?2 ELSE closed END, "
-    "outcome=CASE WHEN ended IS NULL THEN 3 ELSE outcome END, "
+    "outcome=CASE WHEN ended IS NULL THEN ?7 ELSE outcome END, "
     "error=CASE WHEN ended IS NULL THEN ?6 ELSE error END, "
-    "crashes=crashes+(ended IS NULL), ended=coalesce(ended,?1) "
+    "crashes=crashes+(ended IS NULL AND ?7=3), ended=coalesce(ended,?1) "
     "WHERE seq=?3 AND grp=?4 AND attempt<?5 AND (ended IS NULL OR due IS NOT NULL)"
 )
 START_AGAIN = (

@@ -123,6 +123,22 @@ class Deliveries(Theme):
         errors = [row.error for row in scene.store.deliveries(seq)]
         assert errors == [b"SIGSEGV", None, None]
 
+    @pytest.mark.parametrize("retain_ms", [None, 60_000])
+    def test_the_next_start_may_close_an_open_delivery_as_something_else_than_crashed(
+        self, scene: Scenario, retain_ms: int | None
+    ) -> None:
+        queue, group = scene.queue_and_group(retain_ms=retain_ms)
+        (seq,) = scene.put(queue)
+        scene.start(group, seq)
+        scene.again(group, seq, 2, words=b"host", outcome=Outcome.TIMED_OUT)
+        scene.again(group, seq, 3, crashes=1, outcome=Outcome.CRASHED)
+        found = [(row.outcome, row.crashes, row.error) for row in scene.store.deliveries(seq)]
+        assert found == [
+            (Outcome.TIMED_OUT, 0, b"host"),
+            (Outcome.CRASHED, 1, None),
+            (None, 1, None),
+        ]
+
     def test_the_next_start_changes_no_error_of_a_closed_delivery(self, scene: Scenario) -> None:
         queue, group = scene.queue_and_group()
         (seq,) = scene.put(queue)

@@ -226,7 +226,9 @@ class StoresAgree(TailRules):
                 latest = known[seq]
                 is_open = latest.ended is None
                 same = is_open and session % 3 == 0
-                again.append(Again(seq, latest.attempt + (not same), latest.crashes + is_open))
+                end = Outcome.TIMED_OUT if session % 5 == 0 else Outcome.CRASHED
+                crashes = latest.crashes + (is_open and end is Outcome.CRASHED)
+                again.append(Again(seq, latest.attempt + (not same), crashes, None, end))
         first, self.counter = self.counter + 1, self.counter + len(seqs)
 
         def make(side: Side) -> Start:

@@ -165,10 +165,11 @@ class Scenario:
         crashes: int = 0,
         now: int = STARTED,
         words: bytes | None = None,
+        outcome: Outcome = Outcome.CRASHED,
     ) -> int:
         """Start a further delivery; return its counter."""
         counter = self._take_counters(1)
-        again = Again(seq, attempt, crashes, words)
+        again = Again(seq, attempt, crashes, words, outcome)
         self.commit(Start(group, now, None, counter, [], [again]))
         return counter
 

@@ -161,7 +161,8 @@ def test_the_numbers_in_statements_are_those_of_the_life_cycle() -> None:
     assert {int(number) for number in re.findall(r"outcome>=(\d+)", SOURCE)} == {FINAL}
     assert f"outcome={Outcome.ACKED}," in sql.close_acked(1)
     assert f"outcome={Outcome.DEAD}," in sql.CLOSE_DEAD
-    assert f"THEN {Outcome.CRASHED} ELSE outcome" in sql.CLOSE_EARLIER
+    assert f"?7={Outcome.CRASHED}" in sql.CLOSE_EARLIER
+    assert f"?2={Outcome.CRASHED}" in sql.FAIL
 
 
 # ------------------------------------------------------------------------------- cutting
