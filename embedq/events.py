@@ -21,6 +21,7 @@ from embedq.catalogue import CATALOGUE, COUNTED, WORDS_OF_OTHERS
 from embedq.clock import Clock, SystemClock
 from embedq.errors import InvalidOption, shown
 from embedq.names import check_queue_name
+from embedq.printable import plain
 
 #: Events that may wait for slow listeners before new ones are dropped (and counted).
 BACKLOG: Final = 10_000
@@ -37,9 +38,12 @@ class Notice(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The event in one sentence."""
+        """The event in one sentence; only a traceback has further lines.
+
+        Errors carry what messages and clients say: no terminal that shows a log obeys it.
+        """
         known = dict.fromkeys(CATALOGUE[self.name].fields) | dict(self.fields)
-        return CATALOGUE[self.name].text.format_map(known)
+        return plain(CATALOGUE[self.name].text.format_map(known), keep="\n\t")
 
     @property
     def queue(self) -> str | None:

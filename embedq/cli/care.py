@@ -15,7 +15,8 @@ import click
 from embedq.cli import access, output
 from embedq.cli.asked import Asked, asks, json_option, pass_asked
 from embedq.cli.exits import Exit
-from embedq.cli.showing import counted, number, plain
+from embedq.cli.showing import counted, number
+from embedq.printable import plain
 
 if TYPE_CHECKING:
     from embedq.storage.inspect import Finding

@@ -12,7 +12,8 @@ import click
 
 from embedq.cli import access, output
 from embedq.cli.asked import Asked, asks, pass_asked
-from embedq.cli.showing import counted, plain
+from embedq.cli.showing import counted
+from embedq.printable import plain
 
 
 @click.command()

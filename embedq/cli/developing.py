@@ -26,11 +26,11 @@ from embedq.cli import output
 from embedq.cli.asked import Asked, asks, pass_asked
 from embedq.cli.logs import leave_to_application
 from embedq.cli.offspring import Child
-from embedq.cli.showing import plain
 from embedq.cli.stopping import signal_is_for_consumers
 from embedq.clock import SystemClock
 from embedq.errors import EmbedqError, InvalidOption
 from embedq.events import Notice
+from embedq.printable import plain
 from embedq.workers.reload import Changes, Sources
 
 #: Python looks at signals only when the main thread wakes.

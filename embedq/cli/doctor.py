@@ -17,9 +17,10 @@ from embedq.cli.asked import Asked, asks, pass_asked
 from embedq.cli.care import finding_text, json_finding
 from embedq.cli.exits import Exit
 from embedq.cli.looking import host_for_json, host_text
-from embedq.cli.showing import counted, fields, plain
+from embedq.cli.showing import counted, fields
 from embedq.errors import EmbedqError, NotAnEmbedqFile, SchemaTooNew, StoreCorrupt
 from embedq.limits import LIMITS
+from embedq.printable import plain
 from embedq.storage.census import take
 from embedq.storage.inspect import Finding, Severity
 from embedq.storage.onlooker import Onlooker

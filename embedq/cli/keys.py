@@ -14,8 +14,9 @@ import click
 
 from embedq.cli import output
 from embedq.cli.asked import Asked, asks, pass_asked
-from embedq.cli.showing import plain, table
+from embedq.cli.showing import table
 from embedq.errors import EmbedqError, StoreFailed
+from embedq.printable import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

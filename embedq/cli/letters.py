@@ -15,20 +15,10 @@ from embedq.cli import access, output
 from embedq.cli.asked import Asked, asks, pass_asked, seconds
 from embedq.cli.control import confirm
 from embedq.cli.looking import find_queue
-from embedq.cli.showing import (
-    age,
-    body_text,
-    counted,
-    cut,
-    fields,
-    iso,
-    plain,
-    preview,
-    table,
-    when,
-)
+from embedq.cli.showing import age, body_text, counted, cut, fields, iso, preview, table, when
 from embedq.lifecycle import Reason
 from embedq.payload import content_type
+from embedq.printable import plain
 
 if TYPE_CHECKING:
     from embedq.broker.letters import Letters

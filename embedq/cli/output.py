@@ -18,9 +18,9 @@ from typing import Final, Self, TextIO
 
 import click
 
-from embedq.cli.showing import plain
 from embedq.clock import Clock, SystemClock
 from embedq.errors import EmbedqError
+from embedq.printable import plain
 
 _BAR: Final = 30
 _REDRAW_S: Final = 0.1

@@ -15,9 +15,9 @@ from embedq.cli import output
 from embedq.cli.application import NoApplication, load
 from embedq.cli.asked import Asked, asks, pass_asked, seconds
 from embedq.cli.logs import leave_to_application
-from embedq.cli.showing import plain
 from embedq.cli.stopping import signal_is_for_consumers
 from embedq.errors import QueueNotFound
+from embedq.printable import plain
 from embedq.workers.spec import PROCESSES_MAX
 
 if TYPE_CHECKING:

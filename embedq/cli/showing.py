@@ -1,6 +1,6 @@
-"""Texts for people: escapes, tables, ages, moments, the beginnings of bodies.
+"""Texts for people: tables, ages, moments, the beginnings of bodies.
 
-Knows: what must not reach a terminal, how wide characters are.
+Knows: how wide characters are.
 Does not know: where the text goes, what the numbers mean.
 """
 
@@ -11,35 +11,14 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
+from embedq.printable import plain
+
 #: Nothing: no value, or not known.
 ABSENT: Final = "–"
 
 _PREVIEW: Final = 60
-_ESCAPES: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
-_LATIN, _PLANE = 0x100, 0x10000
-_ESCAPED_BYTES: Final = range(0xDC80, 0xDD00)
 _UNITS: Final = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 _EXACT_BELOW_S: Final = 10
-
-
-def plain(text: str, *, keep: str = "") -> str:
-    """Return `text` with everything escaped that a terminal could obey instead of show.
-
-    Control characters, and what hides or turns text around (zero width, right to left). `keep`:
-    characters that stay, like the line ends of a traceback.
-    """
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() or c in keep else _escaped(c) for c in text)
-
-
-def _escaped(character: str) -> str:
-    code = ord(character)
-    if code in _ESCAPED_BYTES:  # a byte of the command line that is no UTF-8
-        return f"\\x{code - 0xDC00:02x}"
-    if code < _LATIN:
-        return _ESCAPES.get(character, f"\\x{code:02x}")
-    return f"\\u{code:04x}" if code < _PLANE else f"\\U{code:08x}"
 
 
 def body_text(body: bytes) -> str:

@@ -26,7 +26,17 @@ NEVER = {"cloudpickle", "dill", "marshal", "pickle", "shelve", "transports"}
 NEVER_CALLED = {"__import__", "eval", "exec"}
 
 # The pure part of the domain: a value, a rule or a table, the same every time it is asked.
-PURE = {"decisions", "errors", "lifecycle", "limits", "message", "names", "payload", "policy"}
+PURE = {
+    "decisions",
+    "errors",
+    "lifecycle",
+    "limits",
+    "message",
+    "names",
+    "payload",
+    "policy",
+    "printable",
+}
 IMPURE = {"asyncio", "logging", "os", "socket", "ssl", "subprocess", "threading", "time"}
 DOMAIN = PURE | {"catalogue", "clock", "events", "ids"}
 

@@ -12,13 +12,13 @@ from embedq.cli.showing import (
     cut,
     fields,
     iso,
-    plain,
     preview,
     size,
     table,
     when,
     width,
 )
+from embedq.printable import plain
 
 HARMFUL = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 

@@ -81,6 +81,19 @@ def test_a_listener_gets_the_events_of_its_name_until_it_leaves(events):
     ]
 
 
+def test_no_terminal_obeys_what_an_event_repeats(events, caplog):
+    got: list[Notice] = []
+    events.on("dead", got.append)
+    detail = "bell \a, red \x1b[31m, turned \u202e, half \ud800\nnext"
+    events.emit("dead", queue="q", group="g", id="1", seq=1, reason="rejected", detail=detail)
+    assert events.flush()
+    (notice,) = got
+    shown = r"(bell \x07, red \x1b[31m, turned \u202e, half \ud800" "\nnext)"
+    assert notice.text.endswith(shown)
+    assert notice.fields["detail"] == detail
+    assert caplog.messages[-1] == notice.text
+
+
 def test_a_listener_may_ask_for_one_queue_or_for_everything(events):
     one: list[Notice] = []
     everything: list[Notice] = []
