@@ -102,8 +102,17 @@ def test_a_lease_that_ended_is_told(
     with pytest.raises(StaleLease, match="no longer counts"):
         delivery.ack()
     assert not delivery.settled
-    with pytest.raises(StaleLease):
+    with pytest.raises(
+        StaleLease, match=f"message {delivery.id} in queue 'orders' no longer counts"
+    ):
         delivery.extend("1m")
+
+
+def test_what_is_settled_cannot_be_extended_and_says_so(delivery: Delivery[Order]) -> None:
+    delivery.ack()
+    for extend in (delivery.extend, lambda span: asyncio.run(delivery.aextend(span))):
+        with pytest.raises(StaleLease, match=r"'orders' is settled already \(done\)"):
+            extend("1m")
 
 
 def test_nack_without_a_delay_follows_the_policy(
