@@ -21,7 +21,7 @@ _LONGEST_TYPE: Final = len(f"/{CONTENT_MOST}")
 def channel_name(target: bytes) -> str | None:
     """Return the name for a target, or None where no channel can be called that."""
     name = from_wire(target)
-    if not target or name.startswith("@") or "\0" in name:
+    if not target or name.startswith("@"):
         return None
     return name if len(name.encode()) + _LONGEST_TYPE <= LIMITS.name_bytes else None
 
