@@ -142,7 +142,7 @@ class BrokerListener:
         self.inner: Listener | None = None
 
     def begin(self, network: Network) -> None:
-        """Listen."""
+        """Listen. Raises ListenFailed, and InvalidOption with the address that it is about."""
         wish = self._wish
         site = Site(
             *(network, wish.transport, wish.place),
@@ -152,7 +152,11 @@ class BrokerListener:
             allow=wish.allow,
         )
         listener = Listener(network, site)
-        listener.bind()
+        try:
+            listener.bind()
+        except InvalidOption as error:  # told at the start, when nobody remembers which one it is
+            error.args = (f"{wish.url}: {error.message}",)
+            raise
         self.inner = listener
 
     def end(self) -> None:

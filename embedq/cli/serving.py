@@ -6,6 +6,8 @@ Does not know: what a configuration file may say (served.py), how anything is se
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +18,7 @@ from embedq.cli.asked import Asked, asks, pass_asked, seconds
 from embedq.cli.logs import leave_to_application
 from embedq.cli.running import ended, numbers
 from embedq.cli.stopping import signal_is_for_consumers
-from embedq.errors import InvalidOption
+from embedq.errors import EmbedqError, InvalidOption
 from embedq.printable import plain
 
 if TYPE_CHECKING:
@@ -60,8 +62,12 @@ def serve(
         )
     broker = Broker(path or asked.db or served.path, durability=served.durability)
     for name, options in served.queues.items():
-        broker.queue(name, **options)
-    listeners = [broker.listen(url, **options) for url, options in served.listeners]
+        with _named(f"{config}: queues.{name}"):
+            broker.queue(name, **options)
+    listeners = []
+    for number, (url, options) in enumerate(served.listeners, 1):
+        with _named(f"{config}: listen {number}"):
+            listeners.append(broker.listen(url, **options))
     listeners += [broker.listen(url, insecure=insecure) for url in urls]
     leave_to_application()
     broker.accompany(Beginning(broker, listeners, as_json=asked.json))
@@ -71,6 +77,16 @@ def serve(
         output.line({"event": "ended", **numbers(report)})
     else:
         output.say(ended(report))
+
+
+@contextmanager
+def _named(place: str) -> Iterator[None]:
+    """Say in which part of the configuration it stands that is refused."""
+    try:
+        yield
+    except EmbedqError as error:
+        error.args = (f"{place}: {error.message}",)
+        raise
 
 
 class Beginning:

@@ -5,13 +5,14 @@ Knows: how a password is asked for. Does not know: the format of the file (embed
 
 from __future__ import annotations
 
+import os
 import sys
 
 import click
 
 from embedq.cli import output
 from embedq.cli.asked import Asked, asks, pass_asked
-from embedq.errors import InvalidOption
+from embedq.errors import InvalidOption, UsageError
 
 
 @click.command()
@@ -30,6 +31,11 @@ def add(asked: Asked, file: str, name: str, rights: str | None, *, stdin: bool) 
 
     if stdin:
         password = sys.stdin.readline().rstrip("\n")
+    elif not _someone_is_there():
+        raise UsageError(
+            "there is no terminal to ask for the password at",
+            hint="--stdin takes it from the standard input",
+        )
     else:
         password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
     if not password:
@@ -54,6 +60,15 @@ def remove(asked: Asked, file: str, name: str) -> None:
             argument="name",
         )
     _tell(asked, name, file, "removed")
+
+
+def _someone_is_there() -> bool:
+    """Whether a password can be asked for: at the terminal, whatever the standard input is."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return sys.stdin.isatty()
+    return True
 
 
 def _tell(asked: Asked, name: str, file: str, what: str) -> None:

@@ -6,6 +6,7 @@ Knows: that the loop runs on another thread. Does not know: connections, protoco
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any, Final, Self
@@ -17,6 +18,12 @@ from embedq.net.network import Network
 from embedq.net.site import Site
 
 _BIND_S: Final = 10.0
+#: What else than a busy address (the hint of ListenFailed) is in the way.
+_HINTS: Final = {
+    errno.ENOENT: "make the folder of the socket first, or choose another path",
+    errno.EACCES: "choose a port above 1023, or a folder that this user can write",
+    errno.EADDRNOTAVAIL: "this machine has no such address: 127.0.0.1, or one that it has",
+}
 #: Seconds that clients have to finish when a listener stops.
 GRACE_S: Final = 5.0
 
@@ -56,7 +63,8 @@ class Listener:
         except OSError as error:
             where = place.path or f"{place.host}:{place.port}"
             raise ListenFailed(
-                f"{self._site.protocol}: {where} cannot be listened at: {error.strerror or error}"
+                f"{self._site.protocol}: {where} cannot be listened at: {error.strerror or error}",
+                hint=_HINTS.get(error.errno or 0),
             ) from error
         self._emit("listening")
 

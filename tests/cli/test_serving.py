@@ -128,6 +128,45 @@ def test_what_a_file_cannot_say_is_named(tmp_path, text, wrong):
     assert "serve.toml" in str(caught.value)
 
 
+BROKEN = {
+    "queue": ("[queues.q]\nlease = 'x'\n", "serve.toml: queues.q: lease='x'"),
+    "listener": (
+        "[[listen]]\nurl = 'sspq://localhost:0'\nqueue = 5\n",
+        "sspq://localhost:0: queue=5",
+    ),
+    "url": ("[[listen]]\nurl = 'nonsense'\n", "serve.toml: listen 2: the listener address"),
+    "folder": ("[[listen]]\nurl = 'mmqp+unix:///nowhere/m'\n", "make the folder of the socket"),
+}
+
+
+@pytest.mark.parametrize("which", BROKEN)
+def test_what_a_file_says_wrongly_is_told_with_its_place_and_what_to_do(tmp_path, env, which):
+    text, told = BROKEN[which]
+    good = "path = 'q.db'\n[[listen]]\nurl = 'sspq://127.0.0.1:0'\nqueue = 'q'\n"
+    (tmp_path / "serve.toml").write_text(good + text)
+    with started(tmp_path, env, "serve", "--config", "serve.toml") as process:
+        assert told in process.communicate(timeout=PATIENCE_S)[0]
+        assert process.returncode in {2, 4}
+
+
+def test_a_password_that_cannot_be_asked_for_is_an_error_that_names_the_way_out(tmp_path, env):
+    done = subprocess.run(
+        [*EMBEDQ, "users", "add", "users", "anna"],
+        input="secret\n",
+        text=True,
+        cwd=tmp_path,
+        env=env,
+        capture_output=True,
+        check=False,
+        start_new_session=True,  # without a terminal
+        timeout=PATIENCE_S,
+    )
+    assert done.returncode == 2
+    assert "--stdin" in done.stderr
+    assert "GetPassWarning" not in done.stderr
+    assert not (tmp_path / "users").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
