@@ -18,6 +18,7 @@ from embedq.errors import EmbedqError, LimitExceeded, NotAllowed
 from embedq.message import Draft, Receipt
 from embedq.net.delivery import Delivery, Settled
 from embedq.net.dispatch import Subscription, Take
+from embedq.net.making import Making
 from embedq.net.owner import Owner
 from embedq.net.puts import Stored
 
@@ -34,9 +35,10 @@ _ENVELOPE = 64
 class Access:
     """The queues as one client may use them. Names of queues are those of embedq.names."""
 
-    def __init__(self, network: Network, owner: Owner) -> None:
+    def __init__(self, network: Network, owner: Owner, making: Making | None = None) -> None:
         self._network = network
         self._owner = owner
+        self._making = making or owner.making
         self.held: set[Delivery] = set()
         self.subscriptions: set[Subscription] = set()
         #: Operations that have no answer yet, the puts among them, and the bytes of those.
@@ -46,7 +48,7 @@ class Access:
     @property
     def office(self) -> Office:
         """Everything else that a host can be asked, with `call`: it blocks, so never here."""
-        return self._network.desk.office
+        return self._owner.making.office
 
     @property
     def protocol(self) -> str:
@@ -102,7 +104,7 @@ class Access:
             else:
                 network.puts.add(handle, draft, stored, self)
 
-        network.names.queue(queue, found, create=create)
+        network.names.queue(queue, found, create=self._making if create else None)
 
     def _refuse_put(self, queue: str, size: int) -> EmbedqError | None:
         most = min(self._owner.limits.message_bytes, self._network.desk.limits.body_bytes)
@@ -168,7 +170,7 @@ class Access:
             why = refusal
             self._network.soon(lambda: found(why))
         else:
-            self._network.names.group(queue, group, found, create=create)
+            self._network.names.group(queue, group, found, create=self._making if create else None)
         return subscription
 
     def take(
@@ -205,7 +207,7 @@ class Access:
             why = refusal
             self._network.soon(lambda: found(why))
         else:
-            self._network.names.group(queue, group, found, create=create)
+            self._network.names.group(queue, group, found, create=self._making if create else None)
 
     def settle_by_id(
         self,
@@ -249,7 +251,7 @@ class Access:
             why = refusal
             network.soon(lambda: found(why))
         else:
-            network.names.group(queue, group, found, create=False)
+            network.names.group(queue, group, found, create=None)
 
     # ----------------------------------------------------------------------- all the rest
 
@@ -268,7 +270,7 @@ class Access:
             why = refusal
             self._network.soon(lambda: found(why))
         else:
-            self._network.names.group(queue, group, found, create=False, make=False)
+            self._network.names.group(queue, group, found, create=None, make=False)
 
     def remove_group(
         self, queue: str, group: str, then: Callable[[EmbedqError | None], object] | None = None
@@ -290,8 +292,12 @@ class Access:
         **changes: object,
     ) -> None:
         """Create a queue, or change those of its settings that are named (QueuePolicy)."""
-        desk = self._network.desk
-        self.call(lambda: desk.declare(queue, changes) and None, then, right="manage", queue=queue)
+        making = self._making
+
+        def make() -> None:
+            making.declare(queue, changes)
+
+        self.call(make, then, right="manage", queue=queue)
 
     def call(
         self,

@@ -32,6 +32,7 @@ class Connection:
     def __init__(self, site: Site) -> None:
         self.site = site
         self.limits = site.limits
+        self.making = site.making
         #: Who it is, once that is known; ANYBODY where nobody asks. None: not yet.
         self.identity: Identity | None = None
         self.broker = Access(site.network, self)

@@ -23,6 +23,8 @@ class NetLimits:
     connections_per_peer: int = 1_024
     #: subscriptions: of one connection.
     subscriptions: int = 1_024
+    #: queues: created by all clients of the listener since it began. A queue stays for ever.
+    created_queues: int = 4_096
 
     # What comes in
 

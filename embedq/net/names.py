@@ -13,8 +13,9 @@ from typing import Any
 from embedq.broker.port import DeskPort, GroupPort, QueuePort
 from embedq.errors import EmbedqError
 from embedq.net.failing import as_error
+from embedq.net.making import Making
 
-_Key = tuple[str, str | None, bool, bool]
+_Key = tuple[str, str | None, Making | None, bool]
 
 
 class Names:
@@ -28,9 +29,13 @@ class Names:
         self._waiting: dict[_Key, list[Callable[[Any], object]]] = {}
 
     def queue(
-        self, name: str, then: Callable[[QueuePort | EmbedqError], object], *, create: bool
+        self,
+        name: str,
+        then: Callable[[QueuePort | EmbedqError], object],
+        *,
+        create: Making | None,
     ) -> None:
-        """Find a queue; `then` is called at once if it is known. Creates it if that is asked."""
+        """Find a queue; `then` is called at once if it is known. `create`: who makes it if not."""
         known = self._queues.get(name)
         if known is not None:
             then(known)
@@ -43,7 +48,7 @@ class Names:
         group: str,
         then: Callable[[GroupPort | EmbedqError], object],
         *,
-        create: bool,
+        create: Making | None,
         make: bool = True,
     ) -> None:
         """Find a group of a queue in the same way. `create`: the queue; `make`: the group."""
@@ -69,7 +74,7 @@ class Names:
     def _find(self, key: _Key) -> QueuePort | GroupPort:
         name, group, create, make = key
         desk = self._desk
-        queue: QueuePort = desk.declare(name, {}) if create else desk.existing_queue(name)
+        queue: QueuePort = create.declare(name, {}) if create else desk.existing_queue(name)
         if group is None:
             return queue
         find = desk.group if make else desk.existing_group

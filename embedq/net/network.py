@@ -20,6 +20,7 @@ from embedq.net.access import Access
 from embedq.net.dispatch import Dispatcher
 from embedq.net.failing import as_error
 from embedq.net.limits import NET_LIMITS
+from embedq.net.making import Making
 from embedq.net.names import Names
 from embedq.net.port import ANYBODY, Authenticator, Credentials, Identity
 from embedq.net.puts import Puts
@@ -37,6 +38,9 @@ _LOGINS: Final = 4
 
 class _Nobody:
     """Who holds what was claimed for somebody who is gone."""
+
+    def __init__(self, making: Making) -> None:
+        self.making = making
 
     limits = NET_LIMITS
     identity: Identity | None = ANYBODY
@@ -79,7 +83,7 @@ class Network:
         self.puts = Puts(self.desk, self.loop)
         self.timers = Timers(self.loop, self.monotonic)
         self._asking = asyncio.Semaphore(_LOGINS)
-        self.nobody = Access(self, _Nobody())
+        self.nobody = Access(self, _Nobody(Making(self.desk, 0)))
         self._ready.set()
         await self._ending
 

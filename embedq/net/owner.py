@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from embedq.net.limits import NetLimits
+from embedq.net.making import Making
 from embedq.net.port import Identity
 
 
@@ -17,6 +18,8 @@ class Owner(Protocol):
     """Whose access it is: a connection, or a listener."""
 
     limits: NetLimits
+    #: Creates the queues that its clients name.
+    making: Making
     identity: Identity | None
 
     @property

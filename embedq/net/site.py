@@ -18,6 +18,7 @@ from embedq.net.access import Access
 from embedq.net.allow import AllowList
 from embedq.net.connection import Connection
 from embedq.net.limits import NetLimits
+from embedq.net.making import Making
 from embedq.net.options import Options
 from embedq.net.port import ANYBODY, Authenticator, Credentials, Identity, Session, Transport
 from embedq.net.timers import Timer
@@ -58,8 +59,10 @@ class Site:
         self.allow = allow
         #: Made of the certificates as they were read last.
         self.context: ssl.SSLContext | None = None
+        #: Creates what clients name. What the listener's own options name is not counted.
+        self.making = Making(network.desk, limits.created_queues)
         #: The queues, for what belongs to no single connection.
-        self.broker = Access(network, self)
+        self.broker = Access(network, self, Making(network.desk, None))
         #: Who it is when it uses `broker`.
         self.identity: Identity | None = ANYBODY
         self.peer = "listener"

@@ -6,6 +6,7 @@ import socket
 
 import pytest
 
+from embedq.net import NetLimits, Session
 from tests.conformance.transport_suite import dial, eventually, is_cut, reset
 from tests.net.client import Client
 
@@ -63,6 +64,64 @@ def test_subscriptions_of_one_connection_are_counted(listen):
     assert client.line() == "ERROR not_allowed"
     assert alive(client)
     client.close()
+
+
+def test_queues_that_clients_create_are_counted_for_the_listener(broker, listen):
+    listener = listen(created_queues=2)
+    first, second = Client(listener), Client(listener)
+    assert first.say("PUT a x").startswith("STORED")
+    assert second.say("PUT b x").startswith("STORED")
+    assert first.say("PUT c x") == "ERROR limit_exceeded"
+    assert second.say("GET c") == "ERROR limit_exceeded"
+    assert alive(first)  # what is there can be used
+    assert second.say("PUT a x").startswith("STORED")
+    broker.queue("c").stats()
+    assert first.say("PUT c x").startswith("STORED")
+    assert {each.name for each in broker.stats().queues} == {"q", "a", "b", "c"}
+    other = Client(listen(created_queues=1))
+    assert other.say("PUT d x").startswith("STORED")
+    assert other.say("PUT e x") == "ERROR limit_exceeded"
+    for each in (first, second, other):
+        each.close()
+
+
+def test_what_a_transport_creates_for_clients_is_counted_and_what_it_was_told_is_not(broker):
+    made: list[object] = []
+    listener = broker.listen(
+        "lines://127.0.0.1:0",
+        transport=Maker(made),
+        limits=NetLimits(created_queues=1),
+    )
+    eventually(lambda: len(made) == 4)
+    codes = [getattr(each, "code", "made") for each in made]
+    assert sorted(codes) == ["limit_exceeded", "made", "made", "made"]
+    assert {"own", "again", "a"} <= {each.name for each in broker.stats().queues}
+    listener.close()
+
+
+class Maker:
+    """Creates queues by the listener itself when it begins, and then as if a client had asked."""
+
+    name, default_port, has_login = "maker", 7777, False
+
+    def __init__(self, made: list[object]) -> None:
+        self.made = made
+
+    def open(self, site):
+        office = site.broker.office
+        site.broker.declare("own", self.made.append)
+        site.broker.declare("again", self.made.append)
+
+        def make() -> None:
+            office.declare("a", {})
+
+        site.broker.call(make, lambda _: site.broker.call(refused, self.made.append))
+
+        def refused() -> None:
+            self.made.append(office.declare("a", {}) and None)
+            office.declare("b", {})
+
+        return lambda connection: Session()
 
 
 def test_deliveries_that_are_held_are_counted(broker, listen):

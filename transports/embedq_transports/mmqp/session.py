@@ -272,5 +272,7 @@ def code_of(error: EmbedqError) -> Code:
     if isinstance(error, QueueFull | StoreFull):
         return Code.QUEUE_FULL
     if isinstance(error, LimitExceeded):
-        return Code.TOO_LARGE
+        # No queue is made any more: to a client that is the same as where none is made at all.
+        is_unmade = error.details.get("limit") == "created_queues"
+        return Code.QUEUE_NOT_FOUND if is_unmade else Code.TOO_LARGE
     return Code.BAD_REQUEST if isinstance(error, UsageError) else Code.SHUTTING_DOWN
