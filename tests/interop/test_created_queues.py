@@ -1,4 +1,4 @@
-"""Clients that make up names of queues are stopped at the limit, in the words of their protocol."""
+"""Clients that make up names of queues are stopped at a limit, in the words of their protocol."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ def test_phpmq_has_no_word_for_it_and_ends_the_connection(broker: Broker) -> Non
 
 
 def test_mmqp_answers_as_where_names_make_no_queue(broker: Broker) -> None:
-    client = Mack(broker.listen("mmqp://127.0.0.1:0?create=1", limits=LIMITS).address)
+    address = broker.listen("mmqp://127.0.0.1:0?create=1", limits=LIMITS).address
+    assert isinstance(address, tuple)
+    client = Mack(address)
     assert client.send("first", "x") == ""
     assert client.send("second", "y") == "MMQP|0.1|R|QUEUE_NOT_FOUND|second|0"
     assert client.send("first", "z") == ""
