@@ -26,11 +26,13 @@ _BODIES = [BODY] * MANY
 class Host:
     """A broker with one queue and one group. Consumers run once `start` is called."""
 
-    def __init__(self, folder: Path, durability: Durability = "full") -> None:
+    def __init__(
+        self, folder: Path, durability: Durability = "full", name: str = "orders"
+    ) -> None:
         self.broker = Broker(folder / "queue.db", durability=durability)
-        self.queue = self.broker.queue("orders")
+        self.queue = self.broker.queue(name)
         # This process is the host: what it gets is what it holds.
-        desk, state = self.broker.state_of("orders")
+        desk, state = self.broker.state_of(name)
         self.desk, self._state = cast("Desk", desk), cast("QueueState", state)
         self.group = self.desk.group(self._state)
         self.store = cast("SqliteStore", self.desk.store)
@@ -145,8 +147,8 @@ class Leased(Raw):
         self.connection.executemany(_LEASE, [(row[0], row[0]) for row in rows])
         self.execute("COMMIT")
         self._held = [(row[0],) for row in rows]
-        if rows:
-            self._first = rows[-1][0] + 1
+        # In a table that is empty, ids begin again.
+        self._first = rows[-1][0] + 1 if rows else 1
         return len(rows) or None
 
     def put_then_lease(self) -> object:

@@ -121,7 +121,7 @@ class Putter(Client):
     """Writes bursts of messages as fast as the server reads them, each on its own connection."""
 
     def __init__(self, crowd: Crowd) -> None:
-        self._burst = memoryview(crowd.wire.put * crowd.wire.burst)
+        self._burst = memoryview(crowd.wire.hello + crowd.wire.put * crowd.wire.burst)
         super().__init__(crowd)
 
     def open(self) -> None:

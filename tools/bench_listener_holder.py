@@ -46,10 +46,13 @@ class Holder:
         self.close = self._held.close
 
     def _connect(self, count: int, held: ExitStack) -> list[socket.socket]:
-        return [
-            held.enter_context(socket.create_connection(self._address, _PATIENCE_S))
-            for _ in range(count)
-        ]
+        opened = []
+        for _ in range(count):
+            one = held.enter_context(socket.create_connection(self._address, _PATIENCE_S))
+            if self._wire.hello:
+                one.sendall(self._wire.hello)
+            opened.append(one)
+        return opened
 
     def hold(self, connections: int) -> object:
         """Open connections that do nothing."""

@@ -3,7 +3,7 @@
 Knows: the public interface, counters of its own desk.
 Does not know: clients, rounds, figures. Started by bench_listener_sides.py.
 
-    bench_listener_host.py DATABASE PLANTED_S
+    bench_listener_host.py DATABASE QUEUE PLANTED_S
 
 Each line of its input is a word and its arguments as JSON, each answer a line of JSON.
 """
@@ -41,8 +41,8 @@ _LIMITS: Final = NetLimits(connections_per_peer=4_096)
 class Serving(Host):
     """A broker with listeners."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path.parent)
+    def __init__(self, path: Path, queue: str) -> None:
+        super().__init__(path.parent, name=queue)
         self.broker.start()
         self._teams: dict[tuple[str, int], Team] = {}
         self._listeners: list[BrokerListener] = []
@@ -122,12 +122,12 @@ def plant(seconds: float) -> None:
     slowed(Dispatcher, "settle")
 
 
-def main(path: str, planted_s: str) -> int:
+def main(path: str, queue: str, planted_s: str) -> int:
     """Do what the lines say, until there are no more."""
     if float(planted_s):
         plant(float(planted_s))
     more_files()
-    serving = Serving(Path(path))
+    serving = Serving(Path(path), queue)
     words: dict[str, Callable[..., object]] = {
         name: cast("Callable[..., object]", getattr(serving, name))
         for name in ("listen", "connected", "work", "fill_up", "look", "empty", "memory")

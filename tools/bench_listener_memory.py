@@ -34,9 +34,9 @@ def _resident(host: Ours) -> float:
 def measure(folder: Path, wire: Wire, size: Size) -> Value:
     """Measure connections that do nothing, then beside them some that put and consume."""
     with ExitStack() as stack:
-        host = Ours(folder)
+        host = Ours(folder, wire)
         stack.callback(host.close)
-        port = host.listen(wire)
+        port = host.listen()
         for verb in ("put", "take"):
             with_few = client_program(verb, wire._replace(burst=1), port, _WARM)
             stack.callback(with_few.close)

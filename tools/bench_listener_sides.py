@@ -57,14 +57,15 @@ class Server(Protocol):
 class Ours:
     """A host in a process of its own. See bench_listener_host.py."""
 
-    def __init__(self, folder: Path, planted_s: float = 0.0) -> None:
-        path = str(folder / "queue.db")
-        self.program = Program("bench_listener_host.py", path, str(planted_s)).met()
+    def __init__(self, folder: Path, wire: Wire | None = None, planted_s: float = 0.0) -> None:
+        words = (str(folder / "queue.db"), wire.queue if wire else "orders", str(planted_s))
+        self.program = Program("bench_listener_host.py", *words).met()
         self.close = self.program.close
+        self._url = wire.url if wire else ""
 
-    def listen(self, wire: Wire) -> int:
-        """Serve a protocol; return the port."""
-        port: int = self.program.ask("listen", json.dumps(wire.url))[1]
+    def listen(self) -> int:
+        """Serve the protocol; return the port."""
+        port: int = self.program.ask("listen", json.dumps(self._url))[1]
         return port
 
     def look(self) -> Look:
@@ -255,16 +256,18 @@ class Takes(_Moving):
         self._load.run(_WARM_S)
 
     def run_for(self, seconds: float) -> None:
-        """Let them work; again with more messages if they have taken them all."""
-        while True:
+        """Let them work; again with more messages if they have taken them all, or none."""
+        done = False
+        while not done:
             self._server.fill_up(self.backlog)
             before = self._server.look()
             _, took = self._load.run(seconds)
             after = self._server.look()
             if after.stored:
-                break
-            self.backlog *= 2
-        self._add(before, after, after.taken - before.taken, took)
+                self._add(before, after, after.taken - before.taken, took)
+                done = bool(self._messages)
+            else:
+                self.backlog *= 2
 
 
 def listener_puts(
@@ -272,9 +275,9 @@ def listener_puts(
 ) -> Puts:
     """Return the puts of clients of a protocol."""
     with ExitStack() as stack:
-        host = Ours(folder, planted_s)
+        host = Ours(folder, wire, planted_s)
         stack.callback(host.close)
-        load = Clients([client_program("put", wire, host.listen(wire), connections)])
+        load = Clients([client_program("put", wire, host.listen(), connections)])
         stack.callback(load.close)
         return Puts(name, host, load, stack.pop_all())
 
@@ -318,9 +321,9 @@ def listener_takes(
 ) -> Takes:
     """Return clients of a protocol that consume and settle."""
     with ExitStack() as stack:
-        host = Ours(folder, planted_s)
+        host = Ours(folder, wire, planted_s)
         stack.callback(host.close)
-        load = Clients([client_program("take", wire, host.listen(wire), connections)])
+        load = Clients([client_program("take", wire, host.listen(), connections)])
         return _takes(name, host, load, backlog, stack)
 
 

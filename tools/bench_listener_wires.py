@@ -56,7 +56,8 @@ class Wire(NamedTuple):
 
     `url`: of a listener. `put`: one message. `burst`: how many of them one connection carries
     before it is ended, which the server answers once they are stored. `consumer`: makes a client
-    that takes and settles; `shape`: what it moves.
+    that takes and settles; `shape`: what it moves. `hello`: what a connection begins with.
+    `queue`: the queue of the host that all this is about.
     """
 
     name: str
@@ -65,6 +66,8 @@ class Wire(NamedTuple):
     burst: int
     consumer: Callable[[], Consumer]
     shape: Shape
+    hello: bytes = b""
+    queue: str = QUEUE.decode()
 
 
 # ----------------------------------------------------------------------------------- SSPQ
@@ -180,6 +183,58 @@ class MmqpConsumer:
         return b""
 
 
+# ------------------------------------------------------------------------------------ TMQ
+
+_TMQ_HEAD, _TMQ_TYPE, _TMQ_LONG = 8, 1, 253
+_HELLO, _JOIN = 101, 601
+_SERVER, _CHANNEL, _DELIVERY = 0x10, 0x11, 0x13
+
+
+def _tmq(kind: int, content: int, target: bytes, payload: bytes = b"", id: bytes = b"") -> bytes:
+    size = len(payload)
+    length = bytes([size]) if size < _TMQ_LONG else bytes([_TMQ_LONG]) + size.to_bytes(2, "little")
+    head = bytes((0x80 | kind, 16, len(id), 0, len(target))) + content.to_bytes(2, "little")
+    return head + length + id + target + payload
+
+
+_TMQ_HELLO = b"TMQ/1.01" + _tmq(_SERVER, _HELLO, b"", b"CONNECT /\r\nClient-Type: bench\r\n")
+_TMQ_PUT = _tmq(_CHANNEL, _TMQ_TYPE, QUEUE, TEXT)
+
+
+class TmqConsumer:
+    """Joins the channel and acknowledges each message by its id."""
+
+    once = False
+    #: What is not acknowledged when it goes is given back.
+    waits = False
+
+    def __init__(self) -> None:
+        self._data = b""
+        self._at = len(b"TMQ/1.01")
+
+    def begin(self) -> bytes:
+        """Greet and join."""
+        return _TMQ_HELLO + _tmq(_SERVER, _JOIN, QUEUE)
+
+    def came(self, data: bytes, *, over: bool) -> bytes:  # noqa: ARG002  # it stays a member
+        """Acknowledge the messages that are complete; pass over what else is said."""
+        data, at, answers = self._data + data, self._at, []
+        while len(data) >= at + _TMQ_HEAD + 2:
+            size, begin = data[at + 7], at + _TMQ_HEAD
+            if size == _TMQ_LONG:
+                size = int.from_bytes(data[begin : begin + 2], "little")
+                begin += 2
+            end = begin + sum(data[at + 2 : at + 5]) + size
+            if len(data) < end:
+                break
+            if data[at] & 0x3F == _CHANNEL:
+                id = data[begin : begin + data[at + 2]]
+                answers.append(_tmq(_DELIVERY, _TMQ_TYPE, QUEUE, id=id))
+            at = end
+        self._data, self._at = data[at:], max(0, at - len(data))
+        return b"".join(answers)
+
+
 # --------------------------------------------------------------- beanstalkd, what is allowed
 
 
@@ -207,7 +262,7 @@ class BareConsumer:
 
 def bare(wire: Wire) -> Wire:
     """Return what moves the bytes of a protocol and nothing else."""
-    return wire._replace(consumer=lambda: BareConsumer(wire.shape))
+    return wire._replace(consumer=lambda: BareConsumer(wire.shape), hello=b"")
 
 
 #: Not one of ours: it is put to in the same way.
@@ -246,4 +301,14 @@ MMQP = Wire(
     consumer=MmqpConsumer,
     shape=Shape(WINDOW, len(_POLL), _RECORD, once=True),
 )
-WIRES = {wire.name: wire for wire in (PHPMQ, SSPQ, MMQP)}
+TMQ = Wire(
+    name="tmq",
+    url=f"tmq://127.0.0.1:0?create=1&status=roundrobin&acknowledge=1&window={4 * WINDOW}",
+    put=_TMQ_PUT,
+    burst=_BURST,
+    consumer=TmqConsumer,
+    shape=Shape(WINDOW, len(_tmq(_DELIVERY, 1, QUEUE, id=bytes(_ID))), len(_TMQ_PUT) + _ID),
+    hello=_TMQ_HELLO,
+    queue=f"{QUEUE.decode()}/{_TMQ_TYPE}",
+)
+WIRES = {wire.name: wire for wire in (PHPMQ, SSPQ, MMQP, TMQ)}
