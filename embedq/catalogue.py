@@ -69,7 +69,7 @@ CATALOGUE: Final[Mapping[str, EventSpec]] = {
     ),
     "suspect": _spec(
         *(WARNING, "queue group id seq crashes"),
-        _MESSAGE + " may have ended its process {crashes} times and runs alone",
+        _MESSAGE + " may have ended its process (crashes so far: {crashes}) and runs alone",
         "messages that were running at a crash are retried one at a time",
     ),
     "dead": _spec(

@@ -24,6 +24,10 @@ def new_store_key() -> bytes:
     return os.urandom(KEY_BYTES)
 
 
+#: Where to find one, for who has passed something else.
+_IDS: Final = "pass what receipts, deliveries, peek and lists of dead letters show as id"
+
+
 class MessageIds:
     """Turns seq into ids and back, for one store.
 
@@ -50,9 +54,9 @@ class MessageIds:
     def decode(self, message_id: str) -> int:
         """Return the seq inside `message_id`; UnknownMessage unless this store issued it."""
         if not _is_text(message_id) or len(message_id) != _ID_CHARS:
-            raise _unknown(message_id, "is not 32 hexadecimal characters")
+            raise _unknown(message_id, "is not 32 hexadecimal characters", _IDS)
         if not _HEX.issuperset(message_id):
-            raise _unknown(message_id, "has characters other than 0-9 and a-f")
+            raise _unknown(message_id, "has characters other than 0-9 and a-f", _IDS)
         seq = int(message_id[:_SEQ_DIGITS], 16)
         if not hmac.compare_digest(self._tag(seq), message_id[_SEQ_DIGITS:]):
             raise _unknown(message_id, "was not issued by this store")
@@ -79,5 +83,5 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str)
 
 
-def _unknown(message_id: object, why: str) -> UnknownMessage:
-    return UnknownMessage(f"message id {shown(message_id)} {why}")
+def _unknown(message_id: object, why: str, hint: str | None = None) -> UnknownMessage:
+    return UnknownMessage(f"message id {shown(message_id)} {why}", hint=hint)

@@ -80,7 +80,7 @@ def _unescape(match: re.Match[bytes]) -> bytes:
 
 def _check(name: object, what: str, max_bytes: int) -> str:
     if not isinstance(name, str):
-        msg = f"a {what} is a str, not {type(name).__name__}"
+        msg = f"{'an' if what[0] in 'aeiou' else 'a'} {what} is a str, not {type(name).__name__}"
         raise InvalidName(msg, what=what)
     if not name:
         msg = f"the {what} is empty"

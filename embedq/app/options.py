@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from difflib import get_close_matches
-from typing import TypedDict
+from typing import Final, TypedDict
 
 from embedq.clock import parse_duration
 from embedq.errors import InvalidOption, InvalidPayload, LimitExceeded, shown
@@ -81,6 +81,14 @@ def check_known(call: str, options: Mapping[str, object], known: type) -> None:
         )
 
 
+#: What fits into the fields of QueuePolicy that have other names: those with a time.
+_SPANS: Final = {
+    "lease": f"a lease has {LIMITS.lease_min_s:g} to {LIMITS.lease_max_s:g} seconds",
+    "dedup_window": "a key is kept for 365 days at most",
+    "retain": "messages are kept for 36500 days at most",
+}
+
+
 def policy_changes(retry: RetryPolicy | None, options: QueueOptions) -> dict[str, object]:
     """Return the fields of QueuePolicy that are said explicitly; errors name the option."""
     check_known("broker.queue", options, QueueOptions)
@@ -99,7 +107,7 @@ def policy_changes(retry: RetryPolicy | None, options: QueueOptions) -> dict[str
             QueuePolicy().changed(**{field: stored})  # refuses what is wrong, here at the call
         except InvalidOption as error:
             # The policy has its own names and units: the caller knows neither.
-            told = error.message if field == name else f"{name}={shown(value)}: {error.message}"
+            told = error.message if field == name else f"{name}={shown(value)}: {_SPANS[name]}"
             raise InvalidOption(told, hint=error.hint, argument=name) from error
         changes[field] = stored
     return changes

@@ -79,7 +79,11 @@ def _checked(desk: DeskPort, queue: str, deliveries: Any) -> list[Any]:  # noqa:
     try:
         found = list(deliveries)
     except TypeError:
-        found = [None]
+        raise InvalidOption(
+            f"deliveries= takes several of queue {queue!r}, not {shown(deliveries)}",
+            hint="pass what get_many returned, or [delivery]",
+            argument="deliveries",
+        ) from None
     for delivery in found:
         if isinstance(delivery, Delivery):
             # A lease means nothing to another broker: it would settle another message.

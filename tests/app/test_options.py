@@ -93,7 +93,7 @@ def test_settings_of_a_queue() -> None:
         ({"colour": "red"}, "options are max_attempts"),
         ({"max_length": 0}, "max_length=0"),
         ({"when_full": "panic"}, "when_full='panic'"),
-        ({"lease": "1ms"}, "lease_ms=1"),
+        ({"lease": "1ms"}, "lease='1ms': a lease has 0.1 to 43200 seconds"),
         ({"retain": "long"}, "retain='long'"),
     ],
     ids=str,

@@ -99,6 +99,9 @@ def test_deliveries_of_another_queue_are_refused_and_nothing_is_settled(
     for wrong in ([*mine, *other.get_many(1)], [*mine, *theirs.get_many(1)], [None], 5, mine[0]):
         with pytest.raises(InvalidOption, match="deliveries="):
             orders.settle(wrong)
+    with pytest.raises(InvalidOption, match="not a Delivery") as caught:
+        orders.settle(mine[0])  # type: ignore[arg-type]
+    assert "[delivery]" in str(caught.value.hint)
     stranger.stop()
     assert not any(delivery.settled for delivery in mine)
 

@@ -70,6 +70,7 @@ def test_what_is_no_id_is_unknown_and_shown_shortened(malformed):
     with pytest.raises(UnknownMessage) as caught:
         IDS.decode(malformed)
     assert len(str(caught.value)) < 250
+    assert "dead letters show as id" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize("seq", [-1, SEQ_MAX + 1])
