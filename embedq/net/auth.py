@@ -94,8 +94,9 @@ class TokenFile:
         found = None
         for identity, token in self._file.entries().values():
             if credentials.proves is not None:
+                # A name is no secret; a signature is checked with the secret of its name only.
                 named = hmac.compare_digest(credentials.name.encode(), identity.name.encode())
-                right = credentials.proves(token.encode()) and named
+                right = named and credentials.proves(token.encode())
             else:
                 right = hmac.compare_digest(credentials.secret, token.encode())
             if right:

@@ -159,6 +159,17 @@ def test_what_is_no_message_is_told_and_the_connection_lives(payload):
     assert only(message(headers={"mq": "q"}), wire).text("mq") == "q"
 
 
+@pytest.mark.parametrize("value", ["[" * 33 + "]" * 33, '{"a":' * 33 + "1" + "}" * 33, "1" * 30])
+def test_a_header_that_could_not_be_written_again_is_refused(value):
+    (event,) = fed(frame('{"headers":{"x":' + value + "}}"), opened())
+    assert isinstance(event, Malformed)
+    assert only(frame('{"headers":{"x":' + "[" * 32 + "]" * 32 + "}}"), opened()).headers["x"]
+
+
+def test_half_a_character_is_none():
+    assert fed(frame('{"headers":{"mq":"\\ud800"}}'), opened()) == [Malformed()]
+
+
 def test_headers_may_be_missing_or_null():
     assert only(frame("{}"), opened()).headers == {}
     assert only(frame('{"headers":null}'), opened()).headers == {}
@@ -177,6 +188,7 @@ def test_headers_may_be_missing_or_null():
         (frame("a", fin=False) + frame("", Opcode.CONT, fin=False) * 5, b"\x03\xf1"),
         (b"\x89\xfe\x00\x7eabcd" + b"a" * 126, b"\x03\xea"),  # too long for a ping
     ],
+    ids=range(9),
 )
 def test_a_frame_that_breaks_the_protocol_ends_its_connection_with_a_code(data, code):
     wire = opened()

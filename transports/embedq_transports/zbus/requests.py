@@ -19,6 +19,10 @@ from embedq_transports.zbus.message import Message
 
 #: What the query of `/` may say instead of headers; `body` is the body.
 _BODY: Final = "body"
+#: How deep the value of a header may be: it is read again for each consumer.
+_DEPTH: Final = 32
+#: Whole numbers that JSON is written with here.
+_LEAST, _MOST = -(1 << 63), (1 << 64) - 1
 
 
 class NoMessage(ValueError):
@@ -103,6 +107,8 @@ def message_of_json(data: bytes, *, keep_raw: bool) -> Message:
     try:
         found = _decode(data)
         headers = found.headers or {}
+        for value in headers.values():
+            _check(value, _DEPTH)
         content_type = _field(headers, "content-type")
         kind, body = from_json(found.body, content_type if isinstance(content_type, str) else None)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
@@ -115,6 +121,17 @@ def message_of_json(data: bytes, *, keep_raw: bool) -> Message:
     if status is not None and not 100 <= status <= 999:  # noqa: PLR2004  # what HTTP can say
         status = None
     return Message(headers, fields, kind, body, found.url, found.method, status, raw)
+
+
+def _check(value: object, depth: int) -> None:
+    """Refuse the value of a header that could be read and not be written again."""
+    if isinstance(value, dict | list):
+        if not depth:
+            raise NoMessage(f"a header is deeper than {_DEPTH}")
+        for each in value.values() if isinstance(value, dict) else value:
+            _check(each, depth - 1)
+    elif type(value) is int and not _LEAST <= value <= _MOST:
+        raise NoMessage("a header is a number of more than 64 bits")
 
 
 def _field(headers: Mapping[str, Any], wanted: str) -> object:

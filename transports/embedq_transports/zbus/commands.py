@@ -1,0 +1,237 @@
+"""The commands of zbus: what each asks of the broker, and the sentence that answers it.
+
+Knows: the names, the required fields and the answers of docs/protocols/zbus.md.
+Does not know: the order of answers (session.py), subscriptions (channels.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from embedq.errors import EmbedqError, NotAllowed, QueueNotFound
+from embedq.message import Receipt
+from embedq.names import from_wire
+from embedq.net import Access
+from embedq_transports.zbus.answers import shown, told
+from embedq_transports.zbus.envelope import draft_of
+from embedq_transports.zbus.errors import failed, no_channel
+from embedq_transports.zbus.making import Making
+from embedq_transports.zbus.query import describe
+from embedq_transports.zbus.taking import Taking
+from embedq_transports.zbus.task import Task
+
+if TYPE_CHECKING:
+    from embedq.broker.stats import QueueStats
+    from embedq_transports.zbus.session import ZbusSession
+
+#: How commands that need them say that they are missing.
+_MISSING: Final = {
+    "create": "create command, missing mq field",
+    "pub": "pub command, missing mq field",
+    "remove": "remove command, missing mq field",
+}
+
+
+class Commands:
+    """What one connection may ask for."""
+
+    def __init__(self, session: ZbusSession) -> None:
+        self._session = session
+        self._known: dict[str, Callable[[Task], None]] = {
+            "create": self._create,
+            "pub": self._pub,
+            "sub": self._sub,
+            "take": self._take,
+            "query": self._query,
+            "remove": self._remove,
+            "route": session.calls.route,
+            "ping": self._ping,
+        }
+
+    @property
+    def _broker(self) -> Access:
+        return self._session.connection.broker
+
+    def run(self, task: Task) -> None:
+        """Do what a message says. Raises BadInteger, BadFilter, EmbedqError."""
+        command = task.message.text("cmd")
+        if command is None:
+            self._session.calls.enter(task)
+            return
+        do = self._known.get(command.lower())
+        if do is None:
+            task.say(404, f"Command({command}) Not Found")
+        else:
+            do(task)
+
+    def _mq(self, task: Task, command: str = "") -> str | None:
+        """Return the queue that a message names; if it names none, or one that is gone, say so."""
+        mq = task.message.text("mq")
+        if mq is None:
+            task.say(400, _MISSING.get(command, "Missing mq field"))
+        elif command not in ("create", "remove") and _queue(mq) in self._session.hub.removed:
+            task.done(failed(QueueNotFound(mq), task))
+            return None
+        return mq
+
+    # -------------------------------------------------------------------------------- ping, pub
+
+    def _ping(self, task: Task) -> None:
+        """The original answers none. One with an id, or over HTTP, is answered here."""
+        silent = self._session.is_websocket and task.message.text("id") is None
+        task.done(None if silent else shown(None, task.wire_id))
+
+    def _pub(self, task: Task) -> None:
+        mq = self._mq(task, "pub")
+        if mq is None:
+            return
+        session, queue = self._session, _queue(mq)
+        ack = task.message.flag("ack", default=True)
+        draft = draft_of(task.message, task.wire_id, session.source, session.peer)
+        channels = session.channels
+        if ack:
+            channels.unanswered[task.wire_id] += 1
+        task.later(put=True)
+
+        def stored(result: Receipt | EmbedqError) -> None:
+            if isinstance(result, EmbedqError):
+                task.done(failed(result, task))
+            else:
+                session.hub.mq(queue).last_pub_ms = self._broker.now_ms()
+                task.say(200, f"OK, PUB (mq={mq})", ack=ack)
+            if ack:
+                channels.answered(task.wire_id)
+
+        self._broker.put(queue, draft, stored, create=False)
+
+    # ------------------------------------------------------------------------- create, remove
+
+    def _create(self, task: Task) -> None:
+        mq = self._mq(task, "create")
+        if mq is not None:
+            Making(self._session, task, mq).start()
+
+    def _remove(self, task: Task) -> None:
+        mq = self._mq(task, "remove")
+        if mq is None:
+            return
+        channel = task.message.text("channel")
+        session, queue = self._session, _queue(mq)
+        task.later()
+        where = f"mq={mq}" if channel is None else f"mq={mq},channel={channel}"
+
+        def removed(error: EmbedqError | None) -> None:
+            if isinstance(error, NotAllowed):
+                task.done(failed(error, task))
+            else:  # what is not there need not be removed
+                task.say(200, f"OK, REMOVE ({where})")
+
+        if channel is None:
+            self.remove_all(self._broker, queue, removed)
+        else:
+            group = _queue(channel)
+            self._broker.remove_group(queue, group, removed)
+            session.hub.forget(queue, group)
+
+    def remove_all(
+        self,
+        broker: Access,
+        queue: str,
+        then: Callable[[EmbedqError | None], object] = lambda _error: None,
+    ) -> None:
+        """Remove a queue with its channels and messages; the broker keeps its name."""
+        hub, office = self._session.hub, broker.office
+
+        def found(groups: list[str] | EmbedqError) -> None:
+            if isinstance(groups, EmbedqError):
+                then(groups)
+                return
+            hub.forget(queue)
+            remove_next(groups)
+
+        def remove_next(groups: list[str], _error: EmbedqError | None = None) -> None:
+            if groups:
+                broker.remove_group(queue, groups[0], partial(remove_next, groups[1:]))
+            else:
+                broker.call(lambda: office.purge(queue), purged, right="manage", queue=queue)
+
+        def purged(count: int | EmbedqError) -> None:
+            then(count if isinstance(count, EmbedqError) else None)
+
+        def names() -> list[str]:
+            return [each.name for each in office.queue_stats(queue).groups]
+
+        broker.call(names, found, right="manage", queue=queue)
+
+    # ------------------------------------------------------------------------------- sub, take
+
+    def _sub(self, task: Task) -> None:
+        mq = self._mq(task)
+        channel = task.message.text("channel")
+        if mq is None:
+            return
+        if channel is None:
+            task.say(400, "Missing channel field")
+            return
+        self._session.channels.subscribe(task, mq, channel)
+
+    def _take(self, task: Task) -> None:
+        mq = self._mq(task)
+        channel = task.message.text("channel")
+        if mq is None:
+            return
+        if channel is None:
+            task.say(400, "Missing channel field")
+            return
+        window = task.message.number("window")
+        if window is not None and window <= 0:
+            task.say(400, "window is not positive")
+            return
+        Taking(self._session, task, mq, channel, 1 if window is None else window).start()
+
+    # ---------------------------------------------------------------------------------- query
+
+    def _query(self, task: Task) -> None:
+        mq = task.message.text("mq")
+        channel = task.message.text("channel")
+        hub, broker, office = self._session.hub, self._broker, self._broker.office
+        if mq is not None and self._mq(task, "query") is None:
+            return
+        task.later()
+
+        def found(stats: list[QueueStats] | EmbedqError) -> None:
+            if isinstance(stats, EmbedqError):
+                task.done(failed(stats, task))
+                return
+            seen = [
+                describe(each, hub)
+                for each in stats
+                if each.name not in hub.removed and _may_look(broker, each.name)
+            ]
+            if mq is None:
+                task.done(shown(seen, task.wire_id))
+            elif not seen:
+                task.done(failed(QueueNotFound(mq), task))
+            elif channel is None:
+                task.done(shown(seen[0], task.wire_id))
+            else:
+                channels = [each for each in seen[0]["channels"] if each["name"] == channel]
+                answer = told(404, no_channel(channel), task.wire_id)
+                task.done(shown(channels[0], task.wire_id) if channels else answer)
+
+        def look() -> list[QueueStats]:
+            names = office.queues() if mq is None else [_queue(mq)]
+            return [office.queue_stats(name) for name in names]
+
+        broker.call(look, found)
+
+
+def _may_look(broker: Access, queue: str) -> bool:
+    return any(broker.may(right, queue) for right in ("put", "consume", "manage"))
+
+
+def _queue(name: str) -> str:
+    """Return the broker's name for what a client says."""
+    return from_wire(name.encode("utf-8", "surrogatepass"))

@@ -1,0 +1,55 @@
+"""Answers in the order of their requests, whenever each of them is known.
+
+Knows: that a client of HTTP takes the next response for that of its oldest request.
+Does not know: what an answer says.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+Left = Callable[[bool], object]
+
+
+class Reply:
+    """The place of one answer. `last`: the connection ends behind it."""
+
+    __slots__ = ("data", "last", "left")
+
+    def __init__(self, *, last: bool = False) -> None:
+        self.data: bytes | None = None
+        self.left: Left | None = None
+        self.last = last
+
+
+class Replies:
+    """The places of answers that are due; `write` sends one, `over` is called behind the last."""
+
+    def __init__(
+        self, write: Callable[[bytes, Left | None], object], over: Callable[[], object]
+    ) -> None:
+        self._write = write
+        self._over = over
+        self._due: deque[Reply] = deque()
+
+    def __bool__(self) -> bool:
+        """Whether answers are due."""
+        return bool(self._due)
+
+    def place(self, *, last: bool = False) -> Reply:
+        """Take a place behind all others."""
+        reply = Reply(last=last)
+        self._due.append(reply)
+        return reply
+
+    def fill(self, reply: Reply, data: bytes, left: Left | None = None) -> None:
+        """Say what an answer is; none has no bytes. All that nothing stands before are sent."""
+        reply.data, reply.left = data, left
+        due = self._due
+        while due and (data_ := due[0].data) is not None:
+            sent = due.popleft()
+            if data_:
+                self._write(data_, sent.left)
+            if sent.last:
+                self._over()

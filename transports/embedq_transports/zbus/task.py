@@ -1,0 +1,81 @@
+"""One message under way: its id, the place of its answer, whether others wait for it.
+
+Knows: that it is answered once, and what `ack` and HEAD change about that.
+Does not know: what it asks for.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING
+
+from embedq_transports.zbus.answers import Answer, told
+from embedq_transports.zbus.message import Message
+from embedq_transports.zbus.replies import Left
+
+if TYPE_CHECKING:
+    from embedq_transports.zbus.session import ZbusSession
+
+_NOTHING = Message({}, {})
+
+
+class Task:
+    """What a session does for one message. `wire_id`: its id, made if it has none."""
+
+    __slots__ = (
+        "_bare",
+        "_origin",
+        "_reply",
+        "_session",
+        "_under_way",
+        "is_done",
+        "message",
+        "wire_id",
+    )
+
+    def __init__(
+        self,
+        session: ZbusSession,
+        message: Message = _NOTHING,
+        *,
+        last: bool = False,
+        bare: bool = False,
+        origin: str = "",
+    ) -> None:
+        self.message = message
+        self.wire_id = message.text("id") or str(uuid.uuid4())
+        self.is_done = False
+        self._session = session
+        self._bare = bare
+        self._origin = origin
+        self._reply = session.replies.place(last=last)
+        self._under_way: bool | None = None
+
+    def later(self, *, put: bool = False) -> None:
+        """It is answered later. What comes behind it waits, but for puts behind a put."""
+        self._under_way = put
+        self._session.began(put=put)
+
+    def detach(self) -> None:
+        """Nothing waits for it any more but its answer."""
+        put, self._under_way = self._under_way, None
+        if put is not None:
+            self._session.finished(put=put)
+
+    def done(self, answer: Answer | None, left: Left | None = None) -> None:
+        """Answer it, or not at all. A second answer changes nothing."""
+        if self.is_done:
+            return
+        self.is_done = True
+        session, reply = self._session, self._reply
+        data = b""
+        if answer is not None:
+            data = session.encode(
+                answer, keep=not reply.last, bare=self._bare, origin=self._origin
+            )
+        session.replies.fill(reply, data, left)
+        self.detach()
+
+    def say(self, status: int, text: str, *, ack: bool = True) -> None:
+        """Answer with a sentence; `ack` False: with nothing."""
+        self.done(told(status, text, self.wire_id) if ack else None)
