@@ -32,6 +32,7 @@ class Claim(Task):
         "_buries",
         "_engine",
         "_group",
+        "_is_bare",
         "_lease_s",
         "_most",
         "_order",
@@ -79,6 +80,7 @@ class Claim(Task):
         self._others: list[tuple[int, Entry]] = []
         self._order: list[int] = []
         self._start = self.hungry = None
+        self._is_bare = False  # nothing is left in memory: what is there later, came later
         if group.queue.paused:
             return ()
         now = engine.now_ms()
@@ -97,6 +99,7 @@ class Claim(Task):
         fresh, others, self._order = index.take(most, now)
         if others:
             others = self._without_exhausted(others, now)
+        self._is_bare = not index.has_ready
         return self._started(fresh, others, now)
 
     def _started(
@@ -197,14 +200,16 @@ class Claim(Task):
             self._engine.upkeep.expect(group.index.next_due())
 
     def _may_look_again(self) -> bool:
-        """Whether a suspect ended in this very commit, so that the next one may run."""
+        """Whether this very commit has brought a message, or the end of a suspect before others.
+
+        Whoever brought it could wake nobody: the claimant had looked, and did not wait yet.
+        """
         group = self._group
-        return (
-            not self.found
-            and group.suspect_may_run
-            and not group.queue.paused
-            and not group.leases
-        )
+        if self.found or group.queue.paused:
+            return False
+        if self._is_bare and self._waiter is not None and group.index.has_ready:
+            return True
+        return group.suspect_may_run and not group.leases
 
     @property
     def messages(self) -> list[Stored] | None:

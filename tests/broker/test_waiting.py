@@ -3,19 +3,25 @@
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
+from zlib import crc32
 
 import pytest
 
 from embedq.broker.desk import Desk, Round
-from embedq.broker.endings import DONE, Failed
+from embedq.broker.direct import PlainPut, PutMessages
+from embedq.broker.endings import DONE, Failed, Together
 from embedq.broker.host import open_engine
+from embedq.broker.intake import row_of
 from embedq.broker.leases import Lease
+from embedq.broker.moves import Claim
 from embedq.broker.removal import remove_group
 from embedq.broker.state import GroupState, QueueState
 from embedq.broker.waiting import Waiter, Waiters
 from embedq.clock import VirtualClock
 from embedq.errors import GroupNotFound, StoreClosed
 from embedq.message import draft
+from embedq.storage.ops import PutPlain
+from embedq.storage.writer import Task
 
 SOON = 20.0  # far longer than anything here takes: a hang fails, it does not pass
 
@@ -107,6 +113,24 @@ def test_a_message_with_a_priority_or_a_key_wakes_too(
     waiting = Waiting(desk, group)
     (receipt,) = desk.put_drafts(queue, [draft(b"body", priority=3, ordering_key="k")])
     assert waiting.result() == [receipt.seq]
+
+
+@pytest.mark.parametrize("kind", ["plain", "with a priority"])
+def test_what_is_put_in_the_commit_of_a_claim_that_waits_is_found_at_once(
+    desk: Desk, queue: QueueState, group: GroupState, kind: str
+) -> None:
+    assert desk.claim(group) == []  # now memory knows that there is nothing
+    put: Task
+    if kind == "plain":
+        put = PlainPut(desk, queue, PutPlain(queue.id, 0, 0, [crc32(b"body"), b"body"], 1), 4)
+    else:
+        row = row_of(draft(b"body", priority=3), desk.now_ms())
+        put = PutMessages(desk, queue, [row], desk.now_ms())
+    claim = Claim(desk, group, 1, 30.0, None, waiter=Waiter())
+    desk.writer.run(Together([put, claim]))
+    assert claim.found
+    assert not claim.waits
+    assert not group.waiters
 
 
 def test_a_release_wakes(desk: Desk, queue: QueueState, group: GroupState) -> None:
