@@ -118,12 +118,13 @@ class Broker(Listenable):
         """
         check_queue_name(name)
         changes = policy_changes(retry, options)
+        queue: Queue[Any] = Queue(self, name, type, retry)
         with self._lock:
             self._declared.setdefault(name, {}).update(changes)
             backing = self._backing
             if backing is not None:
                 self._states[name] = backing.desk.declare(name, changes)
-        return Queue(self, name, type, retry)
+        return queue
 
     def add_consumer(self, spec: ConsumerSpec) -> None:
         """Register a consumer; it starts at once if the others run. See Queue.consumer.

@@ -160,12 +160,23 @@ def wait_s(timeout: Duration | None) -> float | None:
     return None if timeout is None else parse_duration(timeout, "timeout")
 
 
+#: What somebody passes who means something else than the type of bodies.
+_VALUES: Final = (str, bytes, int, float, dict, list, tuple, set, RetryPolicy)
+
+
 class Encoder:
     """Makes bodies of objects, for a queue whose messages are of one type (or any)."""
 
     __slots__ = ("_kinds", "_wanted", "queue")
 
     def __init__(self, queue: str, wanted: object) -> None:
+        """Raise InvalidOption for a value, or a function, in the place of a type."""
+        if isinstance(wanted, _VALUES) or inspect.isroutine(wanted):
+            raise InvalidOption(
+                f"queue {queue!r}: type={shown(wanted)} is not a type",
+                hint='write broker.queue("orders", Order): the class itself, dict, list[int], …',
+                argument="type",
+            )
         self.queue = queue
         self._wanted = wanted
         self._kinds = _classes(wanted)

@@ -102,6 +102,7 @@ WRONG: dict[str, tuple[Call, dict[str, list[Any]]]] = {
         lambda bench, **said: bench.broker.queue(**{"name": "other", **said}),
         {
             "name": ["", 3, None, b"q", "a\nb", "x" * 256, "\ud800"],
+            "type": [3, "Order", b"x", print, lambda: 1, {"id": int}, [int], (int, str), True],
             "retry": [3, "5"],
             "max_attempts": [0, -1, 256, True, "3"],
             "max_crashes": [-1, 256, True, "3", None],
@@ -308,7 +309,6 @@ WORDS = {
 
 #: Arguments that take anything, or are not for applications.
 ANYTHING = {
-    "Broker.queue.type": "any annotation: what it cannot be is seen when a body is decoded",
     "Broker.add_consumer.spec": "made by Queue.consumer",
     "Broker.listen.options": "those of a protocol, checked by it when it begins to listen",
     "Broker.accompany.companion": "for the classes of this library",
