@@ -21,12 +21,17 @@ from embedq_transports.mmqp.wire import ServerWire as MmqpWire
 from embedq_transports.phpmq import wire as phpmq
 from embedq_transports.sspq import wire as sspq
 from tests.interop.mmqp_client import Mack, Poller, Reader
+from embedq_transports.tmq import requests as tmq_requests, wire as tmq
+from embedq_transports.tmq.commands import QueueOptions, QueueStatus
+from embedq_transports.tmq.frames import LITTLE, PREAMBLE, TERMINATE, Content, Frame, Kind
+from embedq_transports.tmq.limits import TmqLimits
 from tests.interop.phpmq_client import PhpmqClient
 from tests.interop.sspq_client import CONFIRM, DEAD_RECEIVE, RECEIVE, SEND, packet
 from tests.transports.mmqp import vectors as mmqp_vectors
 from tests.transports.phpmq import vectors as phpmq_vectors
 from tests.transports.sspq import vectors as sspq_vectors
 
+from tests.transports.tmq import vectors as tmq_vectors
 MARK: Final = b"m" * 32
 #: So small that inputs of some hundred bytes are on both sides of them.
 LIMITS: Final = NetLimits(
@@ -52,6 +57,10 @@ class Dialect:
     #: Of its listener.
     options: ClassVar[dict[str, str]]
     #: Why a connection may end, beside "end", "reset" and "protocol".
+    #: Where messages wait for consumers.
+    queue: ClassVar[str] = "q"
+    #: It can be told how many messages are there. Not where clients may remove what others put.
+    counts: ClassVar[bool] = True
     causes: ClassVar[frozenset[str]] = frozenset({"too_slow"})
     #: bytes: what a wire may hold of a stream, under LIMITS.
     keeps: ClassVar[int]
@@ -220,3 +229,59 @@ DIALECTS: dict[str, type[Dialect]] = {
     "phpmq": PhpmqDialect,
     "mmqp": MmqpDialect,
 }
+class TmqDialect(Dialect):
+    name = "tmq"
+    options: ClassVar = {"create": "1", "acknowledge": "1", "duplicate": "replace"}
+    queue = "q/1"
+    counts = False
+    keeps = 64 * 1024 + 8 + 3 * 255  # a Hello, with everything around it
+    causes = frozenset({"too_slow", "refused", "replaced"})
+    faults = frozenset(map(str, tmq.FaultCode)) | {"foreign_source"}
+
+    def wire(self) -> tmq.ServerWire:
+        return tmq.ServerWire(TmqLimits(payload_bytes=LIMITS.message_bytes))
+
+    def seeds(self) -> Sequence[bytes]:
+        golden = [each.data for each in tmq_vectors.VECTORS if len(each.data) < _SHORT]
+        sessions = [self._session(client, id) for client in self._clients() for id in ("", "c1")]
+        hello = PREAMBLE + tmq.ClientWire().encode(tmq_requests.hello((("Client-Id", "c1"),)))
+        return [*sessions * 8, *(hello + each for each in golden), *golden]
+
+    @staticmethod
+    def _clients() -> list[tmq.ClientWire]:
+        return [tmq.ClientWire(), tmq.ClientWire(order="big")]
+
+    @staticmethod
+    def _session(client: tmq.ClientWire, id: str) -> bytes:
+        lines = (("Client-Name", "bob"), ("Client-Type", "app"), *[("Client-Id", id)] * bool(id))
+        options = QueueOptions(content_type=7, queue_status=QueueStatus.PULL, message_limit=2)
+        made = tmq_requests.queue_payload(options)
+        delivered = Frame(Kind.CHANNEL, 1, MARK, target=b"q")
+        frames = [
+            tmq_requests.hello(lines),
+            tmq_requests.command(Content.JOIN, b"q", message_id=b"j"),
+            tmq_requests.push(b"q", 1, b"hello", message_id=b"m", response=True, acknowledge=True),
+            tmq_requests.delivery(delivered, b""),
+            tmq_requests.response(delivered, 777, b"pong"),
+            tmq_requests.command(Content.CREATE_QUEUE, b"jobs", message_id=b"c", payload=made),
+            tmq_requests.push(b"jobs", 7, bytes(400), priority=True),
+            tmq_requests.pull(b"jobs", 7, message_id=b"p"),
+            tmq_requests.peer(b"@name:bob", 5, b"hello all", message_id=b"t"),
+            tmq_requests.command(Content.LEAVE, b"q", message_id=b"l"),
+            TERMINATE,
+        ]
+        return PREAMBLE + b"".join(map(client.encode, frames))
+
+    def puts(self, events: Sequence[Any], *, went_on: bool) -> int:
+        return 0  # it does not count
+
+    def misread(self, answer: bytes, wire: Wire) -> str | None:
+        order = getattr(wire, "dialect", LITTLE).content
+        reader = tmq.ClientWire(order=order)
+        for event in [*reader.feed(answer), *reader.end()]:
+            if not isinstance(event, tmq.Greeted | tmq.Received):
+                return repr(event)
+        return None
+
+
+    "tmq": TmqDialect,
