@@ -20,18 +20,18 @@ from embedq_transports.mmqp.session import draft_of
 from embedq_transports.mmqp.wire import ServerWire as MmqpWire
 from embedq_transports.phpmq import wire as phpmq
 from embedq_transports.sspq import wire as sspq
-from tests.interop.mmqp_client import Mack, Poller, Reader
 from embedq_transports.tmq import requests as tmq_requests, wire as tmq
 from embedq_transports.tmq.commands import QueueOptions, QueueStatus
 from embedq_transports.tmq.frames import LITTLE, PREAMBLE, TERMINATE, Content, Frame, Kind
 from embedq_transports.tmq.limits import TmqLimits
+from tests.interop.mmqp_client import Mack, Poller, Reader
 from tests.interop.phpmq_client import PhpmqClient
 from tests.interop.sspq_client import CONFIRM, DEAD_RECEIVE, RECEIVE, SEND, packet
 from tests.transports.mmqp import vectors as mmqp_vectors
 from tests.transports.phpmq import vectors as phpmq_vectors
 from tests.transports.sspq import vectors as sspq_vectors
-
 from tests.transports.tmq import vectors as tmq_vectors
+
 MARK: Final = b"m" * 32
 #: So small that inputs of some hundred bytes are on both sides of them.
 LIMITS: Final = NetLimits(
@@ -56,11 +56,11 @@ class Dialect:
     name: ClassVar[str]
     #: Of its listener.
     options: ClassVar[dict[str, str]]
-    #: Why a connection may end, beside "end", "reset" and "protocol".
     #: Where messages wait for consumers.
     queue: ClassVar[str] = "q"
     #: It can be told how many messages are there. Not where clients may remove what others put.
     counts: ClassVar[bool] = True
+    #: Why a connection may end, beside "end", "reset" and "protocol".
     causes: ClassVar[frozenset[str]] = frozenset({"too_slow"})
     #: bytes: what a wire may hold of a stream, under LIMITS.
     keeps: ClassVar[int]
@@ -224,11 +224,6 @@ def has_place(request: MmqpSend) -> bool:
     return True
 
 
-DIALECTS: dict[str, type[Dialect]] = {
-    "sspq": SspqDialect,
-    "phpmq": PhpmqDialect,
-    "mmqp": MmqpDialect,
-}
 class TmqDialect(Dialect):
     name = "tmq"
     options: ClassVar = {"create": "1", "acknowledge": "1", "duplicate": "replace"}
@@ -284,4 +279,9 @@ class TmqDialect(Dialect):
         return None
 
 
+DIALECTS: dict[str, type[Dialect]] = {
+    "sspq": SspqDialect,
+    "phpmq": PhpmqDialect,
+    "mmqp": MmqpDialect,
     "tmq": TmqDialect,
+}
