@@ -15,6 +15,7 @@ from tests.interop.mmqp_client import BAR, Mack, Poller, Refused, string
 from tests.interop.phpmq_client import PhpmqClient
 from tests.interop.sspq_client import Whole
 from tests.interop.tmq_client import Frame, TmqClient
+from tests.interop.zbus_client import ZbusClient
 
 #: The queue of all of them; for TMQ that of a content type in a channel.
 CHANNEL, CONTENT = "q", 1
@@ -204,12 +205,39 @@ class TmqSpeaker(Speaker):
         self.client.close()
 
 
+class ZbusSpeaker(Speaker):
+    """zbus on a WebSocket: an id; a window of one for each message that is asked for."""
+
+    url = "zbus://127.0.0.1:0"
+    acks = False
+
+    def __init__(self, _broker: Broker, address: Any) -> None:
+        self.client = ZbusClient(address, PATIENCE_S)
+        assert self.client.ask(cmd="create", mq=QUEUE, channel="default")["status"] == 200
+
+    def put(self, body: bytes) -> None:
+        answer = self.client.put(QUEUE, body)
+        assert answer["status"] == 200, answer
+
+    def take(self) -> Taken:
+        self.client.say(cmd="sub", mq=QUEUE, channel="default", window=1, ack=False)
+        message = self.client.next()
+        return Taken(self.client.body(message), message["headers"]["id"])
+
+    def done(self) -> None:
+        """Nothing: what has been sent is settled."""
+
+    def close(self) -> None:
+        self.client.close()
+
+
 SPEAKERS: dict[str, type[Speaker]] = {
     "Python": Python,
     "SSPQ": SspqSpeaker,
     "PHPMQ": PhpmqSpeaker,
     "MMQP": MmqpSpeaker,
     "TMQ": TmqSpeaker,
+    "zbus": ZbusSpeaker,
 }
 
 

@@ -156,6 +156,7 @@ SEEN = {
     "PHPMQ": Taken(b"x", "its id"),
     "MMQP": Taken(b"x", "its id", "c-3", before=0),
     "TMQ": Taken(b"x", "its id"),
+    "zbus": Taken(b"x", "its id"),
 }
 
 
@@ -176,9 +177,13 @@ PUT = {
     "PHPMQ": (None, None),
     "MMQP": (5, None),
     "TMQ": (5, None),
+    "zbus": (5, None),
 }
 #: Headers that a producer's wire makes.
-MADE = {"TMQ": {"wire-id", "tmq-source"}}
+MADE = {
+    "TMQ": {"wire-id", "tmq-source"},
+    "zbus": {"wire-id", "zbus", "Content-Type"},
+}
 
 
 @pytest.mark.parametrize("producer", SPEAKERS)

@@ -48,6 +48,16 @@ def test_json_on_a_websocket_is_json_in_python_and_back(broker, created):
     assert len(found["headers"]["id"]) == 32
 
 
+def test_bytes_of_python_say_that_they_are_bytes(broker, created):
+    broker.queue("q").put(b"\x00\xff")
+    broker.queue("q").put("text")
+    first, second = created.do(cmd="take", mq="q", channel="c", window=2)["body"]
+    assert first["body"] == "AP8="
+    assert first["headers"]["Content-Type"] == "application/octet-stream"
+    assert second["body"] == "text"
+    assert "Content-Type" not in second["headers"]
+
+
 def test_credentials_are_never_stored(broker, created):
     secret = {"apiKey": "K", "signature": "S", "signFields": "body", "SIGNATURE": "T"}
     assert created.do("x", cmd="pub", mq="q", **secret)["status"] == 200

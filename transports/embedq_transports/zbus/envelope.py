@@ -13,6 +13,7 @@ import msgspec
 
 from embedq.message import Draft, draft
 from embedq.net import Delivery
+from embedq.payload import BYTES
 from embedq_transports.zbus.answers import OF_HTTP, Answer
 from embedq_transports.zbus.message import Message, text_of
 
@@ -93,6 +94,9 @@ def answer_of(
     headers["offset"] = str(delivery.seq)
     headers["source"] = rest.source
     headers["remote-addr"] = rest.peer
+    if delivery.kind == BYTES and not rest.source and delivery.body:
+        # Of another protocol, or of Python: nothing else says that its body is base64.
+        headers.setdefault("Content-Type", "application/octet-stream")
     if channel is not None:
         headers["channel"] = channel
     if window is not None:

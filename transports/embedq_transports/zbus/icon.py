@@ -1,4 +1,8 @@
-"""The icon that browsers ask every HTTP server for: one transparent dot."""
+"""The icon that browsers ask every HTTP server for: one transparent dot.
+
+Knows: the format of icons.
+Does not know: who asks.
+"""
 
 import struct
 from typing import Final
