@@ -253,23 +253,32 @@ def test_a_key_that_was_taken_back_ends_what_waits_at_the_next_connection(far: F
             orders.put("x")
 
 
+def trouble_of(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return why a broker finds no host: it must have had the time to find that out."""
+    for patience_s in (0.5, 4.0, 30.0):
+        monkeypatch.setattr("embedq.app.hosting.PATIENCE_S", patience_s)
+        with pytest.raises(NoHost) as caught:
+            broker.queue("orders").put("x")
+        if "in time" not in str(caught.value):
+            break
+    return str(caught.value)
+
+
 def test_the_key_of_another_host_is_named_as_the_trouble(
     far: Far, here: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("embedq.app.hosting.PATIENCE_S", 0.5)
     other = keys.new_pair(tmp_path / "other", "bob")
     keys.trust(tmp_path / "other", other.public)
-    with pytest.raises(NoHost, match=r"has not the key of .*other/host\.public"):
-        Broker(far.endpoint, keys=tmp_path / "other").queue("orders").put("x")
+    trouble = trouble_of(Broker(far.endpoint, keys=tmp_path / "other"), monkeypatch)
+    assert "has not the key of" in trouble
+    assert str(tmp_path / "other" / "host.public") in trouble
     here.queue("orders").put("nobody else notices")
 
 
 def test_where_nobody_listens_the_address_is_named(
     far: Far, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("embedq.app.hosting.PATIENCE_S", 0.5)
-    with pytest.raises(NoHost, match=f"nobody answers at {far.endpoint}"):
-        far.broker().queue("orders").put("x")
+    assert f"nobody answers at {far.endpoint}" in trouble_of(far.broker(), monkeypatch)
 
 
 def take(number: int) -> None: ...

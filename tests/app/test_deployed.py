@@ -45,6 +45,7 @@ def test_workers_of_a_server_share_a_file_until_the_server_ends(tmp_path: Path, 
         assert not threads & processes
         _kill_the_host(server)
         if name == "uvicorn":
+            eventually(lambda: _has_replaced(server))
             server.process.send_signal(signal.SIGQUIT)  # which its master takes for nothing
         _give_it_new_code(server, tmp_path, keeps_the_old_code="preload" in name)
         _end(server)
@@ -58,6 +59,11 @@ def _kill_the_host(server: Served) -> None:
     server.puts("4", "5", "6")
     eventually(lambda: server.host not in {None, host})
     eventually(lambda: set(server.taken) <= server.handled())
+
+
+def _has_replaced(server: Served) -> bool:
+    """Whether the one that was killed has a successor that serves: a server asked before waits."""
+    return server.text.count("Application startup complete") == 4
 
 
 def _give_it_new_code(server: Served, folder: Path, *, keeps_the_old_code: bool) -> None:

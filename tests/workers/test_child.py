@@ -197,8 +197,7 @@ def test_workers_of_an_application_that_was_killed_finish_or_leave(
 ) -> None:
     program = start(SLOW + GUARDED, "0.5", "600")
     program.starts(2)
-    workers = program.workers
-    assert len(workers) == 2
+    workers = program.workers  # one, if it was at both before the other had started
     program.process.kill()
     program.process.wait()
     until(lambda: not any(map(is_running, workers)), "orphans leave")
