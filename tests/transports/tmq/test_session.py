@@ -328,6 +328,21 @@ def test_queues_and_channels_are_what_they_were_after_a_restart(tmp_path):
         other.close()
 
 
+def test_only_the_last_word_about_each_queue_is_kept(connect, listen, broker):
+    client = connect("c")
+    client.create("ch", 1)
+    for limit in range(1, 6):
+        assert client.update("ch", 1, message_size_limit=limit) == OK
+    book = broker.queue("@tmq", bytes)
+    until(lambda: book.stats().stored == 1)
+    (kept,) = book.peek(9)
+    book.put_many([kept.body] * 3)  # as if the host had died before it removed older ones
+    book.put(b"no entry")
+    again = connect("d", ping=0)  # another listener
+    until(lambda: book.stats().stored == 2)
+    assert again.answer(again.push("ch", 1, b"123456")).content == 482
+
+
 # --- options ------------------------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ was: a Push queue that became a Route queue would lose what is in it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -83,9 +83,16 @@ class Book:
         self._site = site
         self._seqs: dict[_Key, int] = {}
 
-    def known(self, seq: int, known: Entry) -> None:
-        """An entry was read; it takes the place of an older one."""
-        self._seqs[_key(known)] = seq
+    def known(self, entries: Sequence[tuple[int, Entry]]) -> None:
+        """Entries were read, in order; those of which there are newer ones are removed."""
+        self._seqs = {_key(known): seq for seq, known in entries}
+        self._remove([seq for seq, known in entries if self._seqs[_key(known)] != seq])
+
+    def _remove(self, seqs: list[int]) -> None:
+        # If this fails older entries stay, and the newest still counts.
+        if seqs:
+            office = self._site.broker.office
+            self._site.broker.call(lambda: office.cancel(BOOK, seqs))
 
     def write(self, new: Entry, then: Callable[[EmbedqError | None], object]) -> None:
         """Store an entry; `then` is called once it is durable, or gets the error."""
@@ -96,10 +103,7 @@ class Book:
                 return
             old = self._seqs.pop(_key(new), None)
             self._seqs[_key(new)] = result.seq
-            if old is not None:
-                office = self._site.broker.office
-                # If this fails the old entry stays, and the new one still counts.
-                self._site.broker.call(lambda: office.cancel(BOOK, [old]))
+            self._remove([] if old is None else [old])
             then(None)
 
         self._site.broker.put(BOOK, Draft(msgspec.json.encode(new)), stored)

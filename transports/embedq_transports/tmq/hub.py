@@ -68,10 +68,8 @@ class Hub:
             self.site.count("not_read", found.code)
             self.site.later(_AGAIN_S, self._read_book)
             return
-        entries: dict[tuple[str, int | None], Entry] = {}
-        for seq, entry in found.entries:
-            self.book.known(seq, entry)
-            entries[key_of(entry.channel), entry.queue] = entry
+        self.book.known(found.entries)
+        entries = {(key_of(entry.channel), entry.queue): entry for _, entry in found.entries}
         self._removed = {
             (channel, queue)
             for (channel, queue), entry in entries.items()

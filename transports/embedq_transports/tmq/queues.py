@@ -89,7 +89,8 @@ class Queue:
     def _failed(self, error: EmbedqError) -> None:
         # It is tried again when members change, and whenever the channels are looked at.
         self._site.count("not_subscribed", error.code)
-        self._subscription = None
+        if self._subscription is not None and not self._subscription.is_open:
+            self._subscription = None
 
     def look(self) -> None:
         """Hand out as many as the members can take: none while all of them read too slowly."""
@@ -110,8 +111,8 @@ class Queue:
 
     def _hand_out(self, delivery: Delivery) -> None:
         members = self._chosen()
-        if not members:
-            delivery.release()
+        if not members or self._subscription is None:
+            delivery.release()  # it was claimed before the last of them left
             return
         frame, handout = self.prepare(delivery)
         is_new = delivery.attempt == 1
