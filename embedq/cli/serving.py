@@ -16,6 +16,7 @@ import click
 from embedq.cli import output
 from embedq.cli.asked import Asked, asks, pass_asked, seconds
 from embedq.cli.logs import leave_to_application
+from embedq.cli.reloading import Reloading
 from embedq.cli.running import ended, numbers
 from embedq.cli.stopping import signal_is_for_consumers
 from embedq.errors import EmbedqError, InvalidOption
@@ -48,6 +49,7 @@ def serve(
     PATH is the database; without it --db, the file of --config and the settings count, in this
     order. URL is for example sspq://127.0.0.1:8888?queue=orders, or sspq+unix:///path. Ctrl-C and
     SIGTERM end it: what clients have sent is stored and answered, what they hold is given back.
+    SIGHUP lets it read certificates again.
     """
     from embedq.app.broker import Broker  # noqa: PLC0415  # only the command that runs loads it
     from embedq.cli.served import Served, read_config  # noqa: PLC0415
@@ -72,7 +74,8 @@ def serve(
     leave_to_application()
     broker.accompany(Beginning(broker, listeners, as_json=asked.json))
     signal_is_for_consumers()
-    report = broker.run(wait_s)
+    with Reloading(listeners, as_json=asked.json):
+        report = broker.run(wait_s)
     if asked.json:
         output.line({"event": "ended", **numbers(report)})
     else:

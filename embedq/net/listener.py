@@ -112,12 +112,7 @@ class Listener:
         Raises InvalidOption; then the former ones stay. Files of tokens and users are read again
         by themselves.
         """
-        context = self._site.read_certificates()
-
-        async def replace() -> None:
-            self._site.context = context
-
-        self._network.run(replace())
+        self._site.context = self._site.read_certificates()
 
     def look(self) -> None:
         """Look at all deadlines and timers now; they are looked at anyway, twice a second."""

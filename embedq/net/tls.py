@@ -13,7 +13,6 @@ import os
 import ssl
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from embedq.errors import InvalidOption
@@ -45,20 +44,29 @@ class TLS:
         context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
         for name in ("cert", "key", "ca"):
             path = getattr(self, name)
-            if path is not None and not Path(path).is_file():
+            if path is not None and not os.path.isfile(path):  # noqa: PTH113  # False if hidden
                 raise InvalidOption(f"tls: {name}={str(path)!r} is no file", argument=name)
         try:
-            context.load_cert_chain(self.cert, self.key)
+            context.load_cert_chain(self.cert, self.key, _no_password)
             if self.ca is not None:
                 context.load_verify_locations(self.ca)
                 context.verify_mode = ssl.CERT_REQUIRED
-        except (OSError, ssl.SSLError) as error:
+        except (OSError, ssl.SSLError, _Locked) as error:
             raise InvalidOption(
                 f"tls: the certificate {str(self.cert)!r} cannot be used: {error}",
                 hint="give PEM files, and a key that belongs to the certificate",
                 argument="tls",
             ) from error
         return context
+
+
+class _Locked(Exception):
+    """The key asks for a password."""
+
+
+def _no_password() -> str:
+    # OpenSSL itself would ask at the terminal, and wait.
+    raise _Locked("its key has a password; a server needs one without")
 
 
 class BrokenTLS(Exception):

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import ssl
 import subprocess
 from pathlib import Path
 
 import pytest
+import trustme
 
 from embedq import Broker, InvalidOption
 from embedq.cli.served import read_config
@@ -48,6 +50,58 @@ def test_it_serves_until_a_signal_and_keeps_what_came(tmp_path, env, how):
     with Broker(tmp_path / "q.db") as broker:
         assert broker.queue("orders", bytes).get(0).body == b"one"
         assert broker.queue("mails", bytes).get(0).body == b"two"
+
+
+ENCRYPTED = """
+path = "q.db"
+
+[[listen]]
+url = "sspq://127.0.0.1:0?queue=q"
+cert = "now.pem"
+"""
+
+
+def serial_of(wrapped: ssl.SSLSocket) -> object:
+    found = wrapped.getpeercert()
+    assert found is not None
+    return found["serialNumber"]
+
+
+def test_sighup_brings_new_certificates_and_a_broken_one_changes_nothing(tmp_path, env):
+    authority = trustme.CA(key_type=trustme.KeyType.ECDSA)
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    now = tmp_path / "now.pem"
+    (tmp_path / "serve.toml").write_text(ENCRYPTED)
+
+    def renew() -> None:
+        made = authority.issue_cert("localhost")
+        made.private_key_and_cert_chain_pem.write_to_path(str(now))
+
+    def connect(address: tuple[str, int]) -> ssl.SSLSocket:
+        plain = socket.create_connection(address, PATIENCE_S)
+        return context.wrap_socket(plain, server_hostname="localhost")
+
+    renew()
+    with started(tmp_path, env, "serve", "--config", "serve.toml") as process:
+        (address,) = listening(process)
+        with connect(address) as old:
+            renew()
+            process.send_signal(signal.SIGHUP)
+            assert lines_until(process, "reloaded") == [f"reloaded  sspq://127.0.0.1:{address[1]}"]
+            with connect(address) as new:
+                assert serial_of(new) != serial_of(old)
+                now.write_text("nonsense")
+                process.send_signal(signal.SIGHUP)
+                (told,) = lines_until(process, "kept")
+                assert "now.pem" in told
+                with connect(address) as third:
+                    assert serial_of(third) == serial_of(new)
+            old.sendall(b"\x55\x99\x5e\x03\0\0\0\x01x\x55\x99\xec\0\0\0\0\0")
+            assert old.recv(2) == b"\x55\x99"  # the old connection lives on
+        process.terminate()
+        assert "ended" in process.communicate(timeout=PATIENCE_S)[0]
+        assert process.returncode == 0
 
 
 CONFIG = """

@@ -10,6 +10,12 @@ from typing import Any
 
 import pytest
 import trustme
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
 from embedq import InvalidOption
 from embedq.net import TLS
@@ -133,6 +139,15 @@ def test_files_that_cannot_be_used_are_named(listen, papers, wrong):
         listen(tls=TLS(**{name: papers / value for name, value in wrong.items()}))
     with pytest.raises(InvalidOption, match="tls"):
         listen(tls="cert.pem")
+
+
+def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(listen, papers, tmp_path):
+    made = load_pem_private_key((papers / "pair-1.pem").read_bytes(), None)
+    locked = BestAvailableEncryption(b"secret")
+    key = made.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, locked)
+    (tmp_path / "key.pem").write_bytes(key)
+    with pytest.raises(InvalidOption, match="has a password"):
+        listen(tls=TLS(papers / "pair-1.pem", tmp_path / "key.pem"))
 
 
 def test_a_client_that_only_shuts_its_side_is_still_answered(broker, listen, papers):
