@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Final, Protocol
 
 from embedq.errors import InvalidName
+from embedq.names import check_queue_name, from_wire
 from embedq.net import NetLimits
 from embedq_transports.mmqp import client as mmqp_client, faults as mmqp_faults
 from embedq_transports.mmqp.limits import MmqpLimits
@@ -163,7 +164,8 @@ class PhpmqDialect(Dialect):
         return bytes(recorder.sent)
 
     def puts(self, events: Sequence[Any], *, went_on: bool) -> int:
-        return sum(isinstance(each, phpmq.Publish) for each in events)
+        published = [each for each in events if isinstance(each, phpmq.Publish)]
+        return sum(went_on or is_name(each.queue) for each in published)
 
     def misread(self, answer: bytes, wire: Wire) -> str | None:
         reader = phpmq.ClientWire(form=getattr(wire, "form", None) or phpmq.Form())
@@ -219,6 +221,15 @@ def has_place(request: MmqpSend) -> bool:
     """Whether a message of MMQP can be stored: not every group is an ordering key."""
     try:
         draft_of(request)
+    except InvalidName:
+        return False
+    return is_name(request.queue.encode())
+
+
+def is_name(name: bytes) -> bool:
+    """Whether a queue can have this name of a wire."""
+    try:
+        check_queue_name(from_wire(name))
     except InvalidName:
         return False
     return True
