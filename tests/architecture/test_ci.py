@@ -20,6 +20,7 @@ def machine(tmp_path: Path) -> Path:
     for name in ("python3", "git", "apt-get"):
         stand_in(tmp_path, name, f'echo "{name} $*" >> "{tmp_path}/log"')
     stand_in(tmp_path, "id", "echo 0")
+    stand_in(tmp_path, "curl", "")
     return tmp_path
 
 
@@ -58,6 +59,14 @@ def test_nothing_is_installed_where_nothing_is_missing(machine: Path) -> None:
     code, log, _ = run_script(machine)
     assert code == 0
     assert not any(line.startswith("apt-get") for line in log)
+
+
+def test_a_client_that_the_tests_run_is_installed(machine: Path) -> None:
+    stand_in(machine, "strace", "")
+    (machine / "curl").unlink()
+    code, log, _ = run_script(machine)
+    assert code == 0
+    assert "apt-get install -y -qq --no-install-recommends curl" in log
 
 
 def test_a_python_that_cannot_make_environments_gets_its_package(machine: Path) -> None:
