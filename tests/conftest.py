@@ -18,8 +18,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # Timing on a shared machine says nothing about a test. In CI the examples are the same each time,
 # so that a failure there is one that anybody can repeat.
-hypothesis.settings.register_profile("here", deadline=None)
-hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+hypothesis.settings.register_profile(
+    "here", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.register_profile(
+    "ci", hypothesis.settings.get_profile("here"), derandomize=True, print_blob=True
+)
 hypothesis.settings.load_profile("ci" if IN_CI else "here")
 
 # What programs catch, and a test that runs one inside its own process might leave caught.

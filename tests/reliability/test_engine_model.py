@@ -149,6 +149,9 @@ MISTAKES = {
     "nobody hears of a put": (Waiters, "wake", lambda waiters, count=1: None),
 }
 
+#: What the machine that does the most is long in finding, and the one that nobody waits in is not.
+QUICKER = {"a retry has no priority": EngineMachine}
+
 #: The first examples do, and how a failure could be told more simply is of no interest.
 HUNT = settings(
     max_examples=500,
@@ -165,4 +168,4 @@ def test_the_machine_finds_a_mistake(monkeypatch, mistake):
     where, name, wrong = MISTAKES[mistake]
     monkeypatch.setattr(where, name, wrong)
     with pytest.raises((AssertionError, EmbedqError, LookupError)):
-        run_state_machine_as_test(Roomy, settings=HUNT)
+        run_state_machine_as_test(QUICKER.get(mistake, Roomy), settings=HUNT)
