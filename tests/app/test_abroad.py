@@ -190,8 +190,8 @@ def test_a_host_killed_under_its_far_clients_loses_and_doubles_no_put(far: Far) 
             thread.start()
 
         def go_on() -> None:
-            least = min(map(len, confirmed)) + 20
-            eventually(lambda: min(map(len, confirmed)) >= least, 60)
+            least = min(map(len, confirmed)) + 10
+            eventually(lambda: min(map(len, confirmed)) >= least, 90)
 
         go_on()
         for _ in range(2):
