@@ -6,6 +6,7 @@ import socket
 
 import pytest
 
+from embedq import Queue
 from tests.interop.speakers import until
 from tests.interop.tmq_client import PREAMBLE, Frame, TmqClient
 
@@ -22,6 +23,10 @@ SAID = [
 
 def session(order: str) -> bytes:
     return PREAMBLE + b"".join(frame.bytes(order) for frame in (HELLO, *SAID))
+
+
+def holds(queue: Queue[bytes], count: int) -> None:
+    until(lambda: queue.stats().stored == count)
 
 
 @pytest.mark.parametrize("order", ["little", "big"])
@@ -66,4 +71,4 @@ def test_an_acknowledgement_cut_at_any_byte_is_none_until_it_is_complete(orders,
         client.socket.close()
         until(lambda: listener.stats.connections == 0)
         # An acknowledgement that should be none is noticed by the next client, which waits.
-        until(lambda cut=cut: orders.stats().stored == (cut < size))
+        holds(orders, 1 if cut < size else 0)
