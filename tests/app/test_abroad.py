@@ -99,7 +99,7 @@ def test_every_verb_works_from_afar(far: Far, here: Broker) -> None:
         assert broker.settings.path == far.endpoint
         orders.put("through the socket", priority=3, headers={"a": "b"}, dedup_key="once")
         assert orders.put("through the socket", dedup_key="once").duplicate
-        with orders.get(5) as delivery:
+        with orders.get(60) as delivery:
             assert (delivery.body, delivery.priority) == ("through the socket", 3)
             assert dict(delivery.headers) == {"a": "b"}
             delivery.extend("1m")

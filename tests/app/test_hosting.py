@@ -44,7 +44,7 @@ def test_a_second_process_puts_through_the_first(path: Path) -> None:
         broker.backing.wait_until_served()
         ident, length, desk = other_process(path, 7)
         assert (length, desk) == ("1", "RemoteDesk")
-        with orders.get(5) as delivery:
+        with orders.get(60) as delivery:
             assert (delivery.id, delivery.body) == (ident, 7)
 
 
@@ -59,7 +59,7 @@ def test_a_second_broker_of_a_process_is_connected_to_the_first(path: Path) -> N
     with Broker(path) as host, Broker(path, role="client") as client:
         there, here = host.queue("orders", str), client.queue("orders", str)
         here.put("through the socket", priority=3, headers={"a": "b"})
-        with there.get(5) as delivery:
+        with there.get(60) as delivery:
             assert (delivery.body, delivery.priority) == ("through the socket", 3)
             assert dict(delivery.headers) == {"a": "b"}
         there.put_many(["one", "two"])

@@ -38,9 +38,9 @@ def queue(broker: Broker, request: pytest.FixtureRequest) -> Queue[Any]:
 
 def test_what_is_put_is_got_once_and_gone_after_its_ack(queue: Queue[Any]) -> None:
     receipts = queue.put_many([{"n": n} for n in range(3)], headers={"from": "here"})
-    with queue.get(10) as first:
+    with queue.get(60) as first:
         assert (first.body, dict(first.headers), first.attempt) == ({"n": 0}, {"from": "here"}, 1)
-    second = queue.get(10)
+    second = queue.get(60)
     second.reject("no")
     assert queue.cancel(receipts[2].id)
     with pytest.raises(Empty):

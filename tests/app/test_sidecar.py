@@ -112,7 +112,7 @@ def test_another_application_keeps_it_and_a_signal_does_not_end_it(path: Path) -
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         os.kill(pid, number)
     first.stop()
-    assert second.queue("orders").get(5).body == "x"
+    assert second.queue("orders").get(60).body == "x"
     second.stop()
     assert not is_closed(path)
     assert plain.queue("orders").stats().stored == 1
@@ -163,13 +163,13 @@ def test_a_sidecar_that_is_killed_is_followed_by_another_and_deliveries_stay(pat
     with Broker(path, sidecar=True) as broker:
         orders = broker.queue("orders", int)
         orders.put_many(range(3))
-        held = orders.get(5)
+        held = orders.get(60)
         pid = host_of(broker)
         os.kill(pid, signal.SIGKILL)
         orders.put(3)
         held.ack()
         assert host_of(broker) not in {pid, os.getpid()}
-        assert [orders.get(5).body for _ in range(3)] == [1, 2, 3]
+        assert [orders.get(60).body for _ in range(3)] == [1, 2, 3]
 
 
 def test_a_process_without_a_sidecar_may_become_the_host_and_the_others_are_its_clients(
@@ -178,7 +178,7 @@ def test_a_process_without_a_sidecar_may_become_the_host_and_the_others_are_its_
     with Broker(path) as plain, Broker(path, sidecar=True) as other:
         other.queue("orders").put("x")
         assert host_of(other) == os.getpid()
-        assert plain.queue("orders").get(5).body == "x"
+        assert plain.queue("orders").get(60).body == "x"
 
 
 @pytest.mark.parametrize("made", ["foreign", "folder", "open to others"])

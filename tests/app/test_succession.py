@@ -34,7 +34,7 @@ HOLDER = """
 import sys, threading
 from embedq import Broker
 broker = Broker(sys.argv[1], role="client")
-delivery = broker.queue("orders", int).get(10)
+delivery = broker.queue("orders", int).get(60)
 print("held", flush=True)
 threading.Event().wait(60)
 """
@@ -192,7 +192,7 @@ def test_what_a_client_holds_is_its_own_under_the_next_host(tmp_path: Path) -> N
     path = tmp_path / "app.db"
     with host_process(path) as host, Broker(path) as broker:
         orders = broker.queue("orders", int)
-        held = orders.get(5)
+        held = orders.get(60)
         host.kill()
         host.wait()
         orders.put(1)  # answered by the next host
@@ -213,6 +213,6 @@ def test_what_nobody_shows_to_the_next_host_is_an_attempt_that_was_cut_off(tmp_p
             holder.kill()
             host.kill()
         host.wait()
-        again = orders.get(10)
+        again = orders.get(60)
         assert (again.body, again.attempt) == (0, 2)
         again.ack()

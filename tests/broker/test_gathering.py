@@ -114,7 +114,7 @@ def test_loops_that_have_ended_are_not_kept(desk: Desk) -> None:
     async def main() -> ref[asyncio.AbstractEventLoop]:
         await desk.aput(queue, b"x")
         await desk.aput_drafts(queue, [Draft(b"y", priority=3)])
-        assert await desk.await_claim(group, timeout=5)
+        assert await desk.await_claim(group, timeout=60)
         return ref(asyncio.get_running_loop())
 
     loops = [asyncio.run(main()) for _ in range(4)]

@@ -152,7 +152,7 @@ def test_rows_wait_for_room_and_are_remembered_when_they_have_got_it(desk: Desk)
         with pytest.raises(QueueFull, match="more than max_length"):
             await put_rows(desk, numbers, 2, b"c", b"d", b"e", timeout=1)
         assert set(kept(desk)) == {1}
-        waits = asyncio.create_task(put_rows(desk, numbers, 3, b"c", timeout=10))
+        waits = asyncio.create_task(put_rows(desk, numbers, 3, b"c", timeout=60))
         while not queue.space:  # noqa: ASYNC110  # it has nothing to wait for
             await asyncio.sleep(0)
         desk.ack(*desk.claim(group))
