@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from embedq import Broker, Message, Queue, StaleLease
+from embedq import Broker, Empty, Message, Queue, StaleLease
 from embedq.errors import HostGone, NoHost
 from tests.ipc.peer import eventually
 
@@ -74,7 +74,7 @@ class Load:
                     if delivery.body in self.acked:
                         self.again.append(delivery.body)
                 self.acked.add(delivery.body)
-            except (NoHost, HostGone, StaleLease):  # unknown what it did
+            except (Empty, NoHost, HostGone, StaleLease):  # unknown what it did
                 continue
 
     def goes_on(self) -> None:
