@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from embedq.errors import EmbedqError, GroupNotFound, QueueNotFound
 from embedq.names import from_wire
 from embedq.net import Delivery
+from embedq_transports.zbus.acknowledging import WANTED
 from embedq_transports.zbus.answers import told
 from embedq_transports.zbus.envelope import WIRE_ID, answer_of, kept_of
 from embedq_transports.zbus.errors import failed, no_channel, no_mq, status_of
@@ -59,6 +60,7 @@ class Channels:
                 task.say(409, f"Channel({channel}) has its one subscriber")
                 return
             watch = Watch(session, mq, channel, wanted, window)
+            watch.acknowledges = message.flag(WANTED, default=False)
             self._watches[key] = watch
             place.watches.append(watch)
             place.last_sub_ms = session.connection.broker.now_ms()
@@ -104,7 +106,12 @@ class Channels:
                 return
         window = watch.subscription.credit if watch.subscription is not None else None
         answer = answer_of(delivery, watch.mq, watch.channel, window)
-        self._session.push(answer, delivery.left)
+        if watch.acknowledges:
+            answer.headers["attempt"] = str(delivery.attempt)
+            self._session.held.keep(*watch.key, delivery)
+            self._session.push(answer)
+        else:
+            self._session.push(answer, delivery.left)
 
     def answered(self, wire_id: str) -> None:
         """A put is answered: what waited for that goes out."""

@@ -48,6 +48,9 @@ class Commands:
             "remove": self._remove,
             "route": session.calls.route,
             "ping": self._ping,
+            "ack": session.held.settle,
+            "nack": session.held.settle,
+            "reject": session.held.settle,
         }
 
     @property

@@ -22,7 +22,9 @@ WIRE_ID: Final = "wire-id"
 REST: Final = "zbus"
 #: Headers that are not kept: credentials, and what the server says anew to each consumer.
 _NOT_KEPT: Final = OF_HTTP | {
+    "acknowledge",
     "apikey",
+    "attempt",
     "channel",
     "cmd",
     "id",

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from embedq.names import from_wire
 from embedq.net import Delivery, Subscription
 from embedq_transports.zbus.tags import Filter
 
@@ -34,7 +35,14 @@ class Watch:
         self.channel = channel
         self.filter = wanted
         self.window = window
+        #: What it gets is held until it is acked.
+        self.acknowledges = False
         self.subscription: Subscription | None = None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The names of queue and group."""
+        return from_wire(self.mq.encode()), from_wire(self.channel.encode())
 
     def has_room(self) -> bool:
         """Whether it can take one more message."""

@@ -12,6 +12,7 @@ from typing import Final
 
 from embedq.errors import EmbedqError
 from embedq.net import ANYBODY, Connection, Credentials, Identity, Session
+from embedq_transports.zbus.acknowledging import Held
 from embedq_transports.zbus.answers import Answer, to_frame, to_response, told
 from embedq_transports.zbus.calls import Calls
 from embedq_transports.zbus.channels import Channels
@@ -53,6 +54,7 @@ class ZbusSession(Session):
         self.hub = hub
         self.source = str(uuid.uuid4())
         self.peer = f"/{connection.peer}"
+        self.held = Held(self)
         self.channels = Channels(self)
         self.calls = Calls(self)
         self.commands = Commands(self)

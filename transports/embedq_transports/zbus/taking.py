@@ -12,6 +12,7 @@ from embedq.errors import EmbedqError
 from embedq.limits import MIB
 from embedq.names import from_wire
 from embedq.net import Delivery
+from embedq_transports.zbus.acknowledging import WANTED
 from embedq_transports.zbus.answers import NOTHING, messages, shown
 from embedq_transports.zbus.envelope import answer_of
 from embedq_transports.zbus.errors import failed
@@ -35,6 +36,7 @@ class Taking:
         self._channel = channel
         self._key = (from_wire(mq.encode()), from_wire(channel.encode()))
         self._most = most
+        self._acknowledges = task.message.flag(WANTED, default=False)
         self._found: list[Delivery] = []
         self._bytes = 0
 
@@ -75,9 +77,15 @@ class Taking:
 
         def left(gone: bool) -> None:  # noqa: FBT001 - what Connection.write says
             for delivery in found:
-                delivery.left(gone)
+                if not self._acknowledges or not gone:
+                    delivery.left(gone)
 
         names = {"mq": self._mq, "channel": self._channel}
-        value = messages(answer_of(each, self._mq) for each in found)
+        answers = [answer_of(each, self._mq) for each in found]
+        if self._acknowledges:
+            for answer, delivery in zip(answers, found, strict=True):
+                answer.headers["attempt"] = str(delivery.attempt)
+                self._session.held.keep(*self._key, delivery)
+        value = messages(answers)
         status = 200 if found else NOTHING
         self._task.done(shown(value, self._task.wire_id, status, **names), left)
