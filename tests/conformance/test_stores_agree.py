@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.slow
 SMALL = replace(LIMITS, ballast_bytes=4096, disk_watermark_bytes=0)
 
 SETTINGS = settings(
-    max_examples=200,
+    max_examples=200 if os.environ.get("EMBEDQ_TEST_LONG") else 80,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

@@ -1,10 +1,15 @@
 """The n-th failing write or sync of every call: all or nothing, a named error, usable after."""
 
+import os
+
 import pytest
 
 from tests.reliability.killing import memory_folder
 from tests.reliability.nth import needs_strace
 from tests.reliability.nth_cases import CALLS, FAULTS, cases
+
+#: The first four calls, then each third one; all of them with EMBEDQ_TEST_LONG=1.
+STRIDE = 1 if os.environ.get("EMBEDQ_TEST_LONG") else 3
 
 pytestmark = [pytest.mark.reliability, needs_strace]
 
@@ -19,6 +24,7 @@ def folder(tmp_path):
 @pytest.mark.parametrize("half", [0, 1])
 def test_a_failing_call_changes_all_or_nothing(folder, call, error, half):
     with cases(folder, call, error) as every:
+        every.stride = STRIDE
         for kind in CALLS[half::2]:
             outcome = every.every(kind)
             assert outcome.problems == []
@@ -29,6 +35,7 @@ def test_a_failing_call_changes_all_or_nothing(folder, call, error, half):
 @pytest.mark.parametrize(("call", "error"), FAULTS[:3])
 def test_a_failing_call_changes_all_or_nothing_when_others_wait(folder, call, error):
     with cases(folder, call, error) as every:
+        every.stride = STRIDE
         for kind in ("put", "put_many", "put_drafts", "claim", "ack", "fail", "pair_reject"):
             outcome = every.every(kind, crowd=True)
             assert outcome.problems == []
@@ -37,6 +44,7 @@ def test_a_failing_call_changes_all_or_nothing_when_others_wait(folder, call, er
 
 def test_a_failing_call_changes_all_or_nothing_without_syncs(folder):
     with cases(folder, "pwrite64", "EIO") as every:
+        every.stride = STRIDE
         for kind in ("put", "ack", "checkpoint"):
             outcome = every.every(kind, durability="normal")
             assert outcome.problems == []
