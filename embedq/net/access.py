@@ -97,12 +97,15 @@ class Access:
             self._network.soon(lambda: stored(refusal))
             return
         network = self._network
+        coming = None if network.names.knows(queue) else network.puts.expect()
 
         def found(handle: QueuePort | EmbedqError) -> None:
             if isinstance(handle, EmbedqError):
                 stored(handle)
             else:
                 network.puts.add(handle, draft, stored, self)
+            if coming is not None and not coming.done():
+                coming.set_result(None)
 
         network.names.queue(queue, found, create=self._making if create else None)
 

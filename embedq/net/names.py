@@ -42,6 +42,10 @@ class Names:
         else:
             self._ask((name, None, create, False), then)
 
+    def knows(self, queue: str) -> bool:
+        """Whether a queue was found before: then nobody waits for it."""
+        return queue in self._queues
+
     def group(
         self,
         queue: str,

@@ -29,7 +29,7 @@ class Puts:
         self._most = desk.limits.batch_messages
         self._most_bytes = desk.limits.group_max_bytes
         self._gathered: dict[QueuePort, list[_Put]] = {}
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: set[asyncio.Future[Any]] = set()
         self._waiting: dict[object, set[asyncio.Task[Any]]] = {}
 
     def add(self, queue: QueuePort, draft: Draft, stored: Stored, owner: object) -> None:
@@ -45,13 +45,23 @@ class Puts:
         else:
             puts.append((draft, stored, owner))
 
+    def expect(self) -> asyncio.Future[None]:
+        """Return what to complete once a put that is on its way is added, or refused.
+
+        While its queue is looked for, it is under way already, whoever has gone meanwhile.
+        """
+        coming: asyncio.Future[None] = self._loop.create_future()
+        self._tasks.add(coming)
+        coming.add_done_callback(self._tasks.discard)
+        return coming
+
     def give_up(self, owner: object) -> None:
         """Wait no longer for room for what somebody put who is gone: it would pile up."""
         for task in self._waiting.pop(owner, ()):
             task.cancel()
 
     @property
-    def tasks(self) -> Sequence[asyncio.Task[Any]]:
+    def tasks(self) -> Sequence[asyncio.Future[Any]]:
         """What is under way."""
         return list(self._tasks)
 
