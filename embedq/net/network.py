@@ -7,7 +7,6 @@ Does not know: sockets and clients (site.py, connection.py), applications.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import threading
 from collections.abc import Callable, Coroutine
@@ -22,7 +21,7 @@ from embedq.net.failing import as_error
 from embedq.net.limits import NET_LIMITS
 from embedq.net.making import Making
 from embedq.net.names import Names
-from embedq.net.port import ANYBODY, Authenticator, Credentials, Identity
+from embedq.net.port import ANYBODY, Identity
 from embedq.net.puts import Puts
 from embedq.net.site import Site
 from embedq.net.timers import Timers
@@ -32,8 +31,6 @@ T = TypeVar("T")
 #: Seconds that what is under way may take once the last connection is closed.
 _SETTLE_S: Final = 10.0
 _LAST_TURNS: Final = 10
-#: Logins that are checked at once.
-_LOGINS: Final = 4
 
 
 class _Nobody:
@@ -82,7 +79,6 @@ class Network:
         self.names = Names(self.desk, self.loop)
         self.puts = Puts(self.desk, self.loop)
         self.timers = Timers(self.loop, self.monotonic)
-        self._asking = asyncio.Semaphore(_LOGINS)
         self.nobody = Access(self, _Nobody(Making(self.desk, 0)))
         self._ready.set()
         await self._ending
@@ -170,25 +166,3 @@ class Network:
                 then(future.result())
 
         self.loop.run_in_executor(None, function).add_done_callback(done)
-
-    def identify(
-        self,
-        auth: Authenticator,
-        credentials: Credentials,
-        then: Callable[[Identity | None], object],
-    ) -> None:
-        """Ask who somebody is, on a thread of its own or as a coroutine here."""
-
-        async def ask() -> None:
-            try:
-                # Few at a time: to check a password takes memory, and is what a flood wants.
-                async with self._asking:
-                    found = await self.loop.run_in_executor(None, auth.identify, credentials)
-                if inspect.isawaitable(found):
-                    found = await found
-            except Exception:  # noqa: BLE001  # what cannot be checked is not let in
-                _log.exception("an authentication provider failed; the client is refused")
-                found = None
-            then(found if isinstance(found, Identity) else None)
-
-        self.start(ask())

@@ -18,6 +18,7 @@ from embedq.net.access import Access
 from embedq.net.allow import AllowList
 from embedq.net.connection import Connection
 from embedq.net.limits import NetLimits
+from embedq.net.logins import Logins
 from embedq.net.making import Making
 from embedq.net.options import Options
 from embedq.net.port import ANYBODY, Authenticator, Credentials, Identity, Session, Transport
@@ -55,6 +56,7 @@ class Site:
         self.options = options
         self.limits = limits
         self.auth = auth
+        self._logins = None if auth is None else Logins(auth)
         self.tls = tls
         self.allow = allow
         #: Made of the certificates as they were read last.
@@ -269,7 +271,7 @@ class Site:
         then: Callable[[Identity | None], object],
     ) -> None:
         """See Connection.login."""
-        auth = self.auth
+        logins = self._logins
 
         def known(identity: Identity | None) -> None:
             if identity is not None:
@@ -279,10 +281,16 @@ class Site:
                 self.tell("login_failed", connection, name=credentials.name)
             connection.called_back(lambda: then(identity))
 
-        if auth is None:
+        if logins is None:
             known(ANYBODY)
-        else:
-            self.network.identify(auth, credentials, known)
+            return
+        connection.hold("login")
+
+        def answered(identity: Identity | None) -> None:
+            connection.unhold("login")
+            known(identity)
+
+        connection.start(logins.ask(credentials, answered))
 
     def _look(self) -> None:
         """Cut whoever is over a deadline."""

@@ -10,38 +10,74 @@ import errno
 import os
 import socket
 import stat
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from embedq.net.url import Place
 
 _BACKLOG: Final = 512
-_PATH_MOST: Final = 107
+#: Bytes of a path: 107, less those that are added to it while the socket is made.
+_PATH_MOST: Final = 98
+#: How often a free port is looked for that is free at all addresses of a host.
+_TRIES: Final = 20
+_NOT_HERE: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 _MODE: Final = 0o600
 
 
 def bind(place: Place, port: int) -> list[socket.socket]:
-    """Return listening sockets: one for each address that the host means. Raises OSError."""
+    """Return listening sockets: one for each address that the host means. Raises OSError.
+
+    Addresses of a family that this machine does not have are left out, if there are others.
+    """
     if place.path is not None:
         return [_bind_path(place.path)]
     found = socket.getaddrinfo(place.host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    addresses = list(dict.fromkeys(found))
+    for _ in range(_TRIES - 1):
+        try:
+            return _bind_all(addresses, port)
+        except OSError as error:
+            # The port that was free at the first address is taken at another one.
+            if error.errno != errno.EADDRINUSE or port or len(addresses) == 1:
+                raise
+    return _bind_all(addresses, port)
+
+
+def _bind_all(addresses: Sequence[tuple[Any, ...]], port: int) -> list[socket.socket]:
     bound: list[socket.socket] = []
+    missing: OSError | None = None
     try:
-        for family, kind, protocol, _, address in dict.fromkeys(found):
-            sock = socket.socket(family, kind, protocol)
-            bound.append(sock)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            if port == 0 and len(bound) > 1:
+        for family, kind, protocol, _, address in addresses:
+            if port == 0 and bound:
                 address = (address[0], bound[0].getsockname()[1], *address[2:])  # noqa: PLW2901
-            sock.bind(address)
-            _listen(sock)
+            try:
+                bound.append(_bind_one(family, kind, protocol, address))
+            except OSError as error:
+                if error.errno not in _NOT_HERE:
+                    raise
+                missing = error
     except BaseException:
         for sock in bound:
             sock.close()
         raise
+    if missing is not None and not bound:
+        raise missing
     return bound
+
+
+def _bind_one(family: int, kind: int, protocol: int, address: tuple[Any, ...]) -> socket.socket:
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.bind(address)
+        _listen(sock)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
 
 
 def _listen(sock: socket.socket) -> None:

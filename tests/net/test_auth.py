@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import threading
 from pathlib import Path
 
 import pytest
@@ -176,3 +177,72 @@ def test_a_right_that_a_user_lacks_is_refused_and_the_rest_works(listen, tmp_pat
 def test_what_is_no_provider_is_refused(listen):
     with pytest.raises(InvalidOption, match="auth="):
         listen(auth=5)
+
+
+class Stuck:
+    """Answers for those that are named `free`; for others it blocks until it is let go."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.asked: list[bytes] = []
+
+    def identify(self, credentials: Credentials) -> Identity | None:
+        self.asked.append(credentials.secret)
+        if credentials.secret != b"free":
+            self.go.wait(60)
+        return Identity("somebody")
+
+
+def test_who_is_checked_for_ever_holds_up_no_other_listener_and_no_stop(broker, listen, clock):
+    stuck = Stuck()
+    listener, other = listen(auth=stuck, login_s=10), listen(auth=lambda _: "anna")
+    clients = [Client(listener) for _ in range(9)]
+    for client in clients:
+        client.socket.sendall(b"LOGIN never\n")
+    eventually(lambda: len(stuck.asked) == 4)
+    healthy = Client(other)
+    assert healthy.say("LOGIN x") == "HELLO anna"
+    assert healthy.say("PUT new x").startswith("STORED")  # looked up on another thread
+    healthy.close()
+    eventually(lambda: listener.stats.connections == 9)
+    clock.advance(11)
+    listener.look()
+    for client in clients:
+        assert is_cut(client.socket)
+        client.close()
+    assert listener.stats.closed == {"login_timeout": 9}
+    broker.stop()
+    assert len(stuck.asked) == 4, "those that waited are not asked once they are gone"
+    stuck.go.set()
+
+
+def test_a_place_is_free_again_when_a_check_has_returned(listen, clock):
+    stuck = Stuck()
+    listener = listen(auth=stuck, login_s=10)
+    gone = [Client(listener) for _ in range(4)]
+    for client in gone:
+        client.socket.sendall(b"LOGIN slow\n")
+    eventually(lambda: len(stuck.asked) == 4)
+    for client in gone:
+        client.close()
+    late = Client(listener)
+    late.socket.sendall(b"LOGIN free\n")
+    stuck.go.set()
+    assert late.line() == "HELLO somebody"
+    late.close()
+
+
+def test_nothing_is_read_while_it_is_checked_who_a_client_is(listen):
+    stuck = Stuck()
+    listener = listen(auth=stuck)
+    client = Client(listener)
+    client.socket.sendall(b"LOGIN slow\n")
+    eventually(lambda: stuck.asked)
+    read = listener.stats.bytes_in
+    client.socket.sendall(b"LOGIN slow\n" * 1_000)
+    other = Client(listener)
+    assert other.say("LOGIN free") == "HELLO somebody"
+    assert listener.stats.bytes_in == read + len("LOGIN free\n")
+    other.close()
+    client.close()
+    stuck.go.set()

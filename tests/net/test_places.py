@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
 import socket
 import stat
+import tempfile
+import threading
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +20,7 @@ from embedq import (
     NotRunning,
     TransportNotFound,
 )
+from embedq.net import sockets
 from embedq.net.allow import AllowList, is_loopback
 from embedq.net.url import parse_url
 from tests.conformance.transport_suite import dial, is_cut
@@ -133,7 +140,7 @@ def test_a_socket_whose_listener_died_is_replaced_a_live_one_and_a_file_stay(lis
     (tmp_path / "file").write_text("mine")
     with pytest.raises(ListenFailed, match="no socket"):
         listen(f"lines+unix://{tmp_path}/file")
-    with pytest.raises(ListenFailed, match="107 bytes"):
+    with pytest.raises(ListenFailed, match="98 bytes"):
         listen(f"lines+unix://{tmp_path}/{'x' * 120}")
 
 
@@ -177,3 +184,77 @@ def test_a_client_of_another_host_can_listen_too(broker, tmp_path):
         client.settle()
         client.close()
     assert broker.queue("q").stats().stored == 0
+
+
+def test_a_path_that_is_too_long_for_a_socket_is_refused_and_leaves_nothing(listen, tmp_path):
+    folder = tmp_path / ("d" * 50) / ("e" * 50)
+    folder.mkdir(parents=True)
+    with pytest.raises(ListenFailed, match="at most 98 bytes"):
+        listen(f"lines+unix://{folder}/s")
+    assert list(folder.iterdir()) == []
+
+
+def test_the_longest_path_of_a_socket_is_one(listen, monkeypatch, tmp_path):
+    short = Path(tempfile.mkdtemp(dir="/tmp"))
+    monkeypatch.setattr(os, "getpid", lambda: 4_194_303)  # the longest there is
+    try:
+        path = str(short / "s").ljust(98, "s")
+        with dial(listen(f"lines+unix://{path}")) as sock:
+            sock.sendall(b"PUT q x\n")
+            assert sock.recv(6) == b"STORED"
+    finally:
+        shutil.rmtree(short)
+
+
+def places_of(address: str, *more: str) -> list[tuple[object, ...]]:
+    return [
+        (socket.AF_INET6 if ":" in each else socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, 0))
+        for each in (address, *more)
+    ]
+
+
+def test_an_address_that_this_machine_does_not_have_is_left_out_if_there_is_another(monkeypatch):
+    found = places_of("192.0.2.1", "127.0.0.1")  # the first one is for documentation
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    (sock,) = sockets.bind(parse_url("lines://localhost:0"), 0)
+    assert sock.getsockname()[0] == "127.0.0.1"
+    sock.close()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found[:1])
+    with pytest.raises(OSError, match="assign"):
+        sockets.bind(parse_url("lines://localhost:0"), 0)
+
+
+def test_a_free_port_is_free_at_all_addresses_of_a_host(monkeypatch):
+    found = places_of("127.0.0.1", "127.0.0.2")
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    real = sockets._bind_one
+    taken: list[int] = []
+
+    def bind_one(family, kind, protocol, address):
+        if address[1] and len(taken) < 3:
+            taken.append(address[1])
+            raise OSError(errno.EADDRINUSE, "taken")
+        return real(family, kind, protocol, address)
+
+    monkeypatch.setattr(sockets, "_bind_one", bind_one)
+    first, second = sockets.bind(parse_url("lines://localhost:0"), 0)
+    assert len(taken) == 3
+    assert first.getsockname()[1] == second.getsockname()[1]
+    first.close()
+    second.close()
+
+
+def test_a_listener_may_be_closed_more_than_once_and_by_several_threads(broker, listen):
+    listener = listen()
+    client = Client(listener)
+    client.put(b"x")
+    threads = [threading.Thread(target=listener.close) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert is_cut(client.socket)
+    listener.close()
+    broker.stop()
+    listener.close()
+    client.close()
