@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 from embedq.broker.desk import Desk
 from embedq.broker.host import open_engine
 from embedq.clock import VirtualClock
+from embedq.errors import EmbedqError
 from embedq.message import Draft
 from embedq.net.connection import Connection
 from embedq.net.finding import find_transport
@@ -155,7 +156,10 @@ async def serve_all(site: Doors, queue: str) -> None:
     for _ in range(3):
         taken = asyncio.get_running_loop().create_future()
         site.broker.take(queue, 1, taken.set_result)
-        for delivery in await taken:
+        got = await taken
+        if isinstance(got, EmbedqError):
+            return  # clients of some protocols may remove it, and its consumers with it
+        for delivery in got:
             delivery.release()
 
 

@@ -8,8 +8,11 @@ Does not know: mutations, connections. A new protocol is a class here and a line
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final, Protocol
+
+from websockets.frames import Opcode
 
 from embedq.errors import InvalidName
 from embedq.names import check_queue_name, from_wire
@@ -25,6 +28,8 @@ from embedq_transports.tmq import requests as tmq_requests, wire as tmq
 from embedq_transports.tmq.commands import QueueOptions, QueueStatus
 from embedq_transports.tmq.frames import LITTLE, PREAMBLE, TERMINATE, Content, Frame, Kind
 from embedq_transports.tmq.limits import TmqLimits
+from embedq_transports.zbus.limits import ZbusLimits
+from embedq_transports.zbus.wire import ServerWire as ZbusWire
 from tests.interop.mmqp_client import Mack, Poller, Reader
 from tests.interop.phpmq_client import PhpmqClient
 from tests.interop.sspq_client import CONFIRM, DEAD_RECEIVE, RECEIVE, SEND, packet
@@ -32,6 +37,7 @@ from tests.transports.mmqp import vectors as mmqp_vectors
 from tests.transports.phpmq import vectors as phpmq_vectors
 from tests.transports.sspq import vectors as sspq_vectors
 from tests.transports.tmq import vectors as tmq_vectors
+from tests.transports.zbus import frames_of as zbus_frames, vectors as zbus_vectors
 
 MARK: Final = b"m" * 32
 #: So small that inputs of some hundred bytes are on both sides of them.
@@ -290,9 +296,78 @@ class TmqDialect(Dialect):
         return None
 
 
+class ZbusDialect(Dialect):
+    name = "zbus"
+    options: ClassVar = {"call_timeout": "1s"}
+    counts = False
+    keeps = 16_384 + 2_000  # a head, and what has come of a body
+    faults = frozenset({"malformed", "too_large", "handshake", "frame", "truncated"})
+
+    def wire(self) -> ZbusWire:
+        return ZbusWire(ZbusLimits(body_bytes=LIMITS.message_bytes, frame_bytes=2_000))
+
+    def seeds(self) -> Sequence[bytes]:
+        golden = [b"".join(map(zbus_vectors.unescaped, each.sent)) for each in zbus_vectors.HTTP]
+        lines = [line.split(" ", 1)[1] for each in zbus_vectors.WEBSOCKET for line in each.sent]
+        frames = [zbus_frames.frame(line) for line in lines if line.startswith("{")]
+        make = b"GET /?cmd=create&mq=q&channel=default HTTP/1.1\r\n\r\n"
+        sub = b"GET / HTTP/1.1\r\ncmd: sub\r\nmq: q\r\nchannel: default\r\nwindow: 2\r\n\r\n"
+        pub = b"POST / HTTP/1.1\r\ncmd: pub\r\nmq: q\r\nContent-Length: 2\r\n\r\nhi"
+        call = b"GET /q/x HTTP/1.1\r\nid: 1\r\n\r\n"
+        ask = {"cmd": "sub", "mq": "q", "channel": "default", "acknowledge": True, "filter": "a.*"}
+        session = [
+            zbus_frames.message(headers={"cmd": "create", "mq": "q", "channel": "default"}),
+            zbus_frames.message(headers=ask),
+            zbus_frames.message(headers={**ask, "filter": None, "window": "1"}),
+            zbus_frames.message(headers={"cmd": "pub", "mq": "q", "tag": "a.b"}, body={"a": [1]}),
+            zbus_frames.message(headers={"cmd": "take", "mq": "q", "channel": "default"}),
+            zbus_frames.message(
+                headers={"cmd": "ack", "mq": "q", "channel": "default", "offset": 1}
+            ),
+            zbus_frames.message(headers={"cmd": "remove", "mq": "q", "channel": "default"}),
+        ]
+        opened = [zbus_frames.UPGRADE + each for each in frames]
+        return [
+            *golden,
+            *opened,
+            make + sub + pub * 9 + call,
+            zbus_frames.UPGRADE + b"".join(session),
+        ]
+
+    def puts(self, events: Sequence[Any], *, went_on: bool) -> int:
+        return 0  # it does not count
+
+    def misread(self, answer: bytes, _wire: Wire) -> str | None:
+        while answer.startswith(b"HTTP/1.1 "):
+            head, found, answer = answer.partition(b"\r\n\r\n")
+            if not found:
+                return repr(head)
+            if head.startswith(b"HTTP/1.1 101 "):
+                reader = zbus_frames.Reader()
+                frames = reader.feed(answer)
+                texts = [each for each in frames if each.opcode is Opcode.TEXT]
+                return reader.fault() or next(
+                    (e for t in texts if (e := not_json(bytes(t.data)))), None
+                )
+            length = head.rpartition(b"Content-Length: ")[2]
+            if b" 100 " not in head[:13]:
+                answer = answer[int(length.split(b"\r\n")[0]) :]
+        return repr(answer) if answer else None
+
+
+def not_json(data: bytes) -> str | None:
+    """Say what is wrong with an answer that has to be JSON."""
+    try:
+        json.loads(data)
+    except (ValueError, RecursionError) as error:
+        return repr(error)
+    return None
+
+
 DIALECTS: dict[str, type[Dialect]] = {
     "sspq": SspqDialect,
     "phpmq": PhpmqDialect,
     "mmqp": MmqpDialect,
     "tmq": TmqDialect,
+    "zbus": ZbusDialect,
 }

@@ -33,3 +33,8 @@ class Reader:
     def feed(self, data: bytes) -> list[Frame]:
         self._protocol.receive_data(data)
         return [each for each in self._protocol.events_received() if isinstance(each, Frame)]
+
+    def fault(self) -> str | None:
+        """Return what is wrong with what has come."""
+        error = self._protocol.parser_exc
+        return None if error is None or self._protocol.close_rcvd is not None else repr(error)

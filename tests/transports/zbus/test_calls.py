@@ -132,6 +132,24 @@ def test_a_service_that_is_silent_is_a_timeout_and_what_follows_is_answered(brok
     assert service.do("late", **late)["status"] == 404
 
 
+def test_a_caller_that_sends_no_more_gets_its_reply_and_an_end(service, http):
+    caller = http()
+    caller.request(path="/svc/x", id="1")
+    caller.socket.shutdown(1)
+    answer(service, service.next(), "y")
+    assert caller.response().body == b"y"
+    assert caller.socket.recv(1) == b""
+
+
+def test_a_caller_with_very_many_calls_waits_and_gets_all_its_replies(service, http):
+    caller = http()
+    for _ in range(400):
+        caller.request(path="/svc/x")
+    for n in range(400):
+        answer(service, service.next(), n)
+    assert [caller.response().body for _ in range(400)] == [b"%d" % n for n in range(400)]
+
+
 def test_only_who_wants_it_is_told_that_a_target_is_gone(service, ws):
     service.say("x", cmd="route", target="nobody")
     answer = service.do("x", cmd="route", target="nobody", ack="true", id="1")

@@ -132,6 +132,19 @@ def test_what_waited_for_one_goes_to_another_that_wants_it_by_now(queue, ws):
     assert sorted([*bodies(slow, 1), *bodies(other, 2)]) == [0, 1, 2]
 
 
+def test_no_more_is_held_back_for_one_without_room_than_fits_the_memory(queue, ws):
+    slow, other = subscribe(ws(), filter="s", window=0), subscribe(ws(), filter="o")
+    queue.put_many([b"%d" % n for n in range(600)], headers={"tag": "s"})
+    queue.put("for the other", headers={"tag": "o"})
+    eventually(lambda: queue.group("c").stats().leased >= 256)
+    nothing_more(slow)
+    nothing_more(other)
+    assert queue.group("c").stats().leased < 600
+    slow.say(cmd="sub", mq="q", channel="c", filter="s", ack=False)
+    assert len({slow.next()["body"] for _ in range(600)}) == 600
+    assert bodies(other, 1) == ["for the other"]
+
+
 def test_what_waited_for_one_who_left_and_nobody_else_wants_is_dropped(queue, ws):
     slow, other = subscribe(ws(), filter="s", window=1), subscribe(ws(), filter="o")
     for n in range(3):

@@ -89,6 +89,7 @@ class Calls:
         def due() -> None:
             self._forget(task)
             task.say(504, "the service has not answered in time")
+            self._session.settled()
 
         timer = self._session.connection.later(seconds, due)
         self._waiting.setdefault(task.wire_id, []).append((task, timer))
@@ -130,15 +131,15 @@ class Calls:
     def came(self, answer: Answer) -> bool:
         """Give a reply to the caller here, and tell whether there is one."""
         session = self._session
-        if session.is_websocket:
-            session.push(answer)
-            return True
         waiting = self._waiting.get(answer.headers["id"])
         if not waiting:
-            return False
+            if session.is_websocket:
+                session.push(answer)
+            return session.is_websocket
         task = waiting[0][0]
         self._forget(task)
         task.done(answer)
+        session.settled()
         return True
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter, deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from embedq.errors import EmbedqError, GroupNotFound, QueueNotFound
 from embedq.names import from_wire
@@ -23,6 +23,10 @@ from embedq_transports.zbus.task import Task
 
 if TYPE_CHECKING:
     from embedq_transports.zbus.session import ZbusSession
+
+
+#: Messages of a channel that may be parked: they are in memory. With more, none is claimed.
+_PARKED: Final = 256
 
 
 class Channels:
@@ -184,6 +188,8 @@ def hand_on(place: Channel, delivery: Delivery, tag: str | None) -> None:
             watch.session.channels.push(watch, delivery)
             return
     place.parked.append(delivery)
+    if len(place.parked) >= _PARKED:
+        _let_come(place, 0)
 
 
 def _unpark(place: Channel) -> None:
@@ -192,3 +198,12 @@ def _unpark(place: Channel) -> None:
     for delivery in parked:
         if not delivery.is_settled:
             hand_on(place, delivery, tag_of(delivery))
+    if len(place.parked) < _PARKED:
+        _let_come(place, None)
+
+
+def _let_come(place: Channel, window: int | None) -> None:
+    """Stop what comes from a channel whose parked messages fill the memory, or let it come."""
+    for watch in place.watches:
+        if watch.subscription is not None and watch.subscription.window != window:
+            watch.subscription.window = window

@@ -24,6 +24,8 @@ _KEY_BYTES: Final = 24
 _SHORT, _MIDDLE = 125, 65_535
 #: What every frame of a client begins with: two bytes and the mask.
 _LEAST: Final = 6
+#: The first byte of a close.
+_CLOSE: Final = b"\x88"
 
 
 def is_websocket(headers: Sequence[tuple[bytes, bytes]]) -> bool:
@@ -90,13 +92,9 @@ class FrameReader:
             if isinstance(frame, Frame):
                 self._unread -= _size(len(frame.data))
                 self._take(frame, out)
-        # What the protocol owes: a pong for each ping, or a close, which is then the last.
-        owed = b"".join(protocol.data_to_send())
-        if any(isinstance(each, Fault) for each in out):
-            return out
-        if protocol.state is State.OPEN:
-            if owed:
-                out.append(Write(owed))
+        # Its pongs come behind all messages of these bytes; ours are where the pings were.
+        owed = b"".join(each for each in protocol.data_to_send() if each[:1] == _CLOSE)
+        if any(isinstance(each, Fault) for each in out) or protocol.state is State.OPEN:
             return out
         self.closed = True
         error = protocol.parser_exc
@@ -110,6 +108,8 @@ class FrameReader:
         return out
 
     def _take(self, frame: Frame, out: list[bytes | Write | Fault | Ended]) -> None:
+        if frame.opcode is Opcode.PING and not self.closed:
+            out.append(Write(Frame(Opcode.PONG, bytes(frame.data)).serialize(mask=False)))
         if frame.opcode not in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT) or self.closed:
             return
         self._parts.append(bytes(frame.data))

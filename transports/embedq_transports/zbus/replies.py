@@ -15,11 +15,13 @@ Left = Callable[[bool], object]
 class Reply:
     """The place of one answer. `last`: the connection ends behind it."""
 
-    __slots__ = ("data", "last", "left")
+    __slots__ = ("data", "last", "left", "then")
 
     def __init__(self, *, last: bool = False) -> None:
         self.data: bytes | None = None
         self.left: Left | None = None
+        #: What follows once it is written.
+        self.then: Callable[[], object] | None = None
         self.last = last
 
 
@@ -33,9 +35,9 @@ class Replies:
         self._over = over
         self._due: deque[Reply] = deque()
 
-    def __bool__(self) -> bool:
-        """Whether answers are due."""
-        return bool(self._due)
+    def __len__(self) -> int:
+        """How many answers are due."""
+        return len(self._due)
 
     def place(self, *, last: bool = False) -> Reply:
         """Take a place behind all others."""
@@ -51,5 +53,7 @@ class Replies:
             sent = due.popleft()
             if data_:
                 self._write(data_, sent.left)
+            if sent.then is not None:
+                sent.then()
             if sent.last:
                 self._over()

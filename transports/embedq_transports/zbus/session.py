@@ -38,6 +38,8 @@ from embedq_transports.zbus.task import Task
 from embedq_transports.zbus.terms import Terms
 from embedq_transports.zbus.wire import ServerWire
 
+#: Answers due, from which on nothing more is begun: calls over HTTP may wait long for theirs.
+_UNANSWERED: Final = 256
 #: The listener goes away.
 _GOING: Final = 1001
 
@@ -64,9 +66,10 @@ class ZbusSession(Session):
         )
         self._replies = Replies(connection.write, self._over)
         self._waiting: deque[Event] = deque()
-        self._is_websocket = False
+        self._is_websocket = self._sends_frames = False
         self._busy = False  # something is under way that all which follows waits for
         self._puts = 0
+        self._cause = "end"
         self._has_ended = self._goes = self._is_over = False
         hub.sessions[self.source] = self
         if not self._asks:
@@ -93,7 +96,7 @@ class ZbusSession(Session):
         """Take nothing more; say goodbye once all that is under way is answered."""
         self._goes = True
         self._waiting.clear()
-        self._settled()
+        self.settled()
 
     def lost(self, cause: str) -> None:
         """Whoever waits for something of this connection waits in vain."""
@@ -111,22 +114,24 @@ class ZbusSession(Session):
             is_put = isinstance(event, Came) and event.message.text("cmd") == "pub"
             if self._puts and not (is_put and not self._asks):
                 break
+            if len(self._replies) >= _UNANSWERED:
+                break
             self._waiting.popleft()
             if isinstance(event, Came):
                 self._begin(event)
             else:
                 self._say(event)
-        if self._waiting and not self._is_over:
+        if (self._waiting or len(self._replies) >= _UNANSWERED) and not self._is_over:
             self.connection.hold()
         else:
             self.connection.unhold()
 
-    def _settled(self) -> None:
+    def settled(self) -> None:
         """Something is done: go on, or end if that was all."""
         self._go()
         if self._waiting or self._replies or self._busy or self._puts:
             return
-        if self._goes and not self._is_over and self._is_websocket:
+        if self._goes and not self._is_over and self._sends_frames:
             self._is_over = True
             self.connection.write(close_frame(_GOING))
         elif self._has_ended and not self._is_over:
@@ -138,22 +143,29 @@ class ZbusSession(Session):
             case Write(data):
                 self._replies.fill(self._replies.place(), data)
             case Opened(data):
-                self._replies.fill(self._replies.place(), data)
                 self._is_websocket = True
+                reply = self._replies.place()
+                reply.then = self._opened
+                self._replies.fill(reply, data)
             case Malformed(text, wire_id, last):
                 Task(self, last=last).done(told(400, text, wire_id))
             case Fault(code, text, answer):
                 self.connection.site.faulty(self.connection, code, text)
+                self._cause = "protocol"
                 self._replies.fill(self._replies.place(last=True), answer)
             case Ended(answer):
                 self._replies.fill(self._replies.place(last=True), answer)
+
+    def _opened(self) -> None:
+        """The answer to the handshake is sent: pushes are frames from now on."""
+        self._sends_frames = True
 
     def _over(self) -> None:
         """Nothing follows: close, so that the client can read what is written."""
         if not self._is_over:
             self._is_over = True
             self._waiting.clear()
-            self.connection.finish("end", linger=not self._is_websocket)
+            self.connection.finish(self._cause, linger=not self._is_websocket)
 
     # ------------------------------------------------------------------------------ messages
 
@@ -208,7 +220,7 @@ class ZbusSession(Session):
             else:
                 text = "signature mismatched" if tried else "apiKey not exists"
                 task.done(told(403, text, message.text("id")))
-            self._settled()
+            self.settled()
 
         self._busy = True
         self.connection.login(Credentials(key or "", b"", proves), known)
@@ -239,7 +251,7 @@ class ZbusSession(Session):
             self._puts -= 1
         else:
             self._busy = False
-        self._settled()
+        self.settled()
 
     @property
     def replies(self) -> Replies:
@@ -252,13 +264,19 @@ class ZbusSession(Session):
         return self._is_websocket
 
     def encode(
-        self, answer: Answer, *, keep: bool = True, bare: bool = False, origin: str = ""
+        self,
+        answer: Answer,
+        *,
+        as_frame: bool,
+        keep: bool = True,
+        bare: bool = False,
+        origin: str = "",
     ) -> bytes:
         """Return an answer as it travels here."""
-        if self._is_websocket:
+        if as_frame:
             return to_frame(answer)
         return to_response(answer, keep=keep, bare=bare, extra=self.terms.allowed(origin))
 
     def push(self, answer: Answer, left: Left | None = None) -> None:
         """Send what was not asked for."""
-        self.connection.write(self.encode(answer), left)
+        self.connection.write(self.encode(answer, as_frame=self._sends_frames), left)

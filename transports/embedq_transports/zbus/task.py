@@ -23,6 +23,7 @@ class Task:
     """What a session does for one message. `wire_id`: its id, made if it has none."""
 
     __slots__ = (
+        "_as_frame",
         "_bare",
         "_origin",
         "_reply",
@@ -46,6 +47,7 @@ class Task:
         self.wire_id = message.text("id") or str(uuid.uuid4())
         self.is_done = False
         self._session = session
+        self._as_frame = session.is_websocket
         self._bare = bare
         self._origin = origin
         self._reply = session.replies.place(last=last)
@@ -71,7 +73,11 @@ class Task:
         data = b""
         if answer is not None:
             data = session.encode(
-                answer, keep=not reply.last, bare=self._bare, origin=self._origin
+                answer,
+                as_frame=self._as_frame,
+                keep=not reply.last,
+                bare=self._bare,
+                origin=self._origin,
             )
         session.replies.fill(reply, data, left)
         self.detach()
