@@ -14,13 +14,15 @@ import select
 import socket
 import struct
 import sys
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Final, Generic, TypeVar
 
 _Owner = TypeVar("_Owner", bound=Hashable)
 
 #: pid, uid, gid, as Linux hands out.
 _CREDENTIALS: Final = struct.Struct("3i")
+#: Bytes of an address that ZeroMQ has chosen, with the mark of its door.
+_NAMED: Final = 6
 
 
 class Connections(Generic[_Owner]):
@@ -30,9 +32,15 @@ class Connections(Generic[_Owner]):
     connections never send one. So a message is taken for one of the descriptor's newest
     connection. When that one's true owner shows up later, the first message turns out to have
     come from an earlier connection, which is closed.
+
+    `came_before(a, b)`: whether it is known that `a` connected before `b`. Then a late message of
+    an earlier connection takes nothing from the owner that has shown up already.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, came_before: Callable[[_Owner, _Owner], bool] = lambda _a, _b: False
+    ) -> None:
+        self._came_before = came_before
         self._owners: dict[int, _Owner | None] = {}
         self._fds: dict[_Owner, int] = {}
 
@@ -67,6 +75,8 @@ class Connections(Generic[_Owner]):
             return False, None
         before = self._owners[fd]
         if before is not None:
+            if self._came_before(owner, before):
+                return False, None
             del self._fds[before]
         self._owners[fd] = owner
         self._fds[owner] = fd
@@ -77,6 +87,18 @@ class Connections(Generic[_Owner]):
         fd = self._fds.pop(owner, None)
         if fd is not None:
             self._owners[fd] = None
+
+
+def came_before(address: bytes, other: bytes) -> bool:
+    """Whether ZeroMQ has named the sender `address` before `other`; no, if that is not known.
+
+    ROUTER counts in four bytes behind a zero, from any number on, round and round; ours have the
+    mark of their door before that. Who chooses an address of its own must not begin with a zero.
+    """
+    if not (len(address) == len(other) == _NAMED and address[:2] == other[:2]) or address[1]:
+        return False
+    behind = int.from_bytes(other[2:]) - int.from_bytes(address[2:])
+    return 0 < behind % (1 << 32) < 1 << 31
 
 
 def peer_of(fd: int) -> int | None:

@@ -22,7 +22,13 @@ from embedq.ipc import frames, marks as marked
 from embedq.ipc.calls import WorkerDeath
 from embedq.ipc.ends import Ends
 from embedq.ipc.heirs import Heirs
-from embedq.ipc.liveness import Connections, has_ended, peer_of, watch_process
+from embedq.ipc.liveness import (
+    Connections,
+    came_before,
+    has_ended,
+    peer_of,
+    watch_process,
+)
 from embedq.ipc.session import Session
 from embedq.storage import answered
 from embedq.storage.ops import CloseSession, OpenSession
@@ -67,7 +73,7 @@ class Sessions:
         self._heirs = Heirs(desk, self.ends)
         self._grace_s = grace_s
         self._loop = asyncio.get_running_loop()
-        self.connections: Connections[bytes] = Connections()
+        self.connections: Connections[bytes] = Connections(came_before)
         self.by_address: dict[bytes, Session] = {}
         self.by_token: dict[bytes, Session] = {}
         #: Addresses whose session is being opened, with what they sent meanwhile.

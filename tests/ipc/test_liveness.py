@@ -8,9 +8,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from hypothesis import given, strategies as st
 
-from embedq.ipc.liveness import Connections, has_ended, peer_of, watch_process
+from embedq.ipc.liveness import (
+    Connections,
+    came_before,
+    has_ended,
+    peer_of,
+    watch_process,
+)
 
 
 def test_the_owner_of_a_closed_connection_is_named() -> None:
@@ -55,6 +62,37 @@ def test_a_late_message_gives_the_connection_up_to_its_true_owner() -> None:
     assert connections.claim(5, "late") == (True, None)
     assert connections.claim(5, "true") == (True, "late")
     assert connections.closed(5) == "true"
+
+
+def test_a_late_message_takes_nothing_from_an_owner_that_connected_after_its_sender() -> None:
+    connections: Connections[int] = Connections(lambda a, b: a < b)
+    connections.accepted(5)
+    connections.closed(5)
+    connections.accepted(5)
+    assert connections.claim(5, 2) == (True, None)
+    assert connections.claim(5, 1) == (False, None)
+    assert connections.claim(5, 2) == (True, None)
+    assert connections.claim(5, 3) == (True, 2)
+    assert connections.closed(5) == 3
+
+
+@pytest.mark.parametrize(
+    ("address", "other", "before"),
+    [
+        (b"l\0\0\0\0\1", b"l\0\0\0\0\2", True),
+        (b"l\0\0\0\0\2", b"l\0\0\0\0\1", False),
+        (b"l\0\0\0\0\1", b"l\0\0\0\0\1", False),
+        (b"l\0\xff\xff\xff\xff", b"l\0\0\0\0\0", True),
+        (b"l\0\0\0\0\0", b"l\0\xff\xff\xff\xff", False),
+        (b"l\0\0\0\0\1", b"r\0\0\0\0\2", False),
+        (b"lown-1", b"lown-2", False),
+        (b"l\0\0\0\0\1", b"lown", False),
+    ],
+)
+def test_addresses_that_were_counted_tell_who_connected_first(
+    address: bytes, other: bytes, *, before: bool
+) -> None:
+    assert came_before(address, other) is before
 
 
 def test_an_owner_has_one_connection_and_may_leave_it() -> None:
