@@ -85,6 +85,8 @@ class Abroad:
             why = "it does not encrypt"
         elif code == zmq.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC:
             why = "it has the public key of another host"
+        elif code < zmq.PROTOCOL_ERROR_ZMTP_UNSPECIFIED:  # an errno: its end was quicker than ours
+            why = "it hung up before it had shown a key, as a client does that does not encrypt"
         else:
             why = f"it is no client of embedq ({code:#x})"
         self.gate.refuse("", why)

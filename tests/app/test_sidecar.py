@@ -131,7 +131,7 @@ def test_a_ctrl_c_in_the_terminal_is_for_the_application_which_drains(
     out, told = application.communicate(timeout=60)
     assert (out, told, application.returncode) == ("done [1]\n", "", 0)
     assert watch is not None
-    assert has_ended(watch)
+    eventually(lambda: has_ended(watch))
     os.close(watch)
     with Broker(path) as broker:
         assert broker.queue("orders").stats().length == 0

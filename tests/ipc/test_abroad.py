@@ -157,7 +157,8 @@ def test_an_unknown_key_is_refused_and_counted(abroad: Abroad) -> None:
 
 def test_a_client_that_does_not_encrypt_is_refused(abroad: Abroad) -> None:
     refused(abroad, lambda: abroad.peer_with(lambda _: None, hello=False))
-    assert abroad.told("client_refused")[0].fields["why"] == "it does not encrypt"
+    # Either end may be the first to see that.
+    assert "does not encrypt" in str(abroad.told("client_refused")[0].fields["why"])
 
 
 def test_a_client_with_the_key_of_another_host_is_refused(abroad: Abroad) -> None:
