@@ -164,7 +164,7 @@ def _text(data: bytes, charset: str | None) -> bytes:
 # ------------------------------------------------------------------------------------- forms
 
 
-def _add(attributes: dict[str, Any], name: str, value: str) -> None:
+def add(attributes: dict[str, Any], name: str, value: str) -> None:
     """Keep a value; of several of one name, a list."""
     known = attributes.get(name)
     if known is None:
@@ -189,7 +189,7 @@ def _form(data: bytes, charset: str | None, limits: ZbusLimits) -> dict[str, Any
     except ValueError as error:  # UnicodeDecodeError is one
         raise BadForm("the body is no form, or has too many fields") from error
     for name, value in pairs:
-        _add(attributes, name, value)
+        add(attributes, name, value)
     return {"attributes": attributes, "files": {}}
 
 
@@ -209,7 +209,7 @@ def _multipart(data: bytes, boundary: str | None, limits: ZbusLimits) -> dict[st
             raise BadForm("a part without an empty line")
         name, file_name, content_type = _part_of(head)
         if file_name is None:
-            _add(attributes, name, content.decode("utf-8", "replace"))
+            add(attributes, name, content.decode("utf-8", "replace"))
         else:
             entry = {
                 "fileName": file_name,

@@ -170,29 +170,31 @@ class Commands:
 
     # ------------------------------------------------------------------------------- sub, take
 
-    def _sub(self, task: Task) -> None:
+    def _channel(self, task: Task) -> tuple[str, str] | None:
+        """Return the queue and the channel that a message names; if one is missing, say so."""
         mq = self._mq(task)
-        channel = task.message.text("channel")
         if mq is None:
-            return
+            return None
+        channel = task.message.text("channel")
         if channel is None:
             task.say(400, "Missing channel field")
-            return
-        self._session.channels.subscribe(task, mq, channel)
+            return None
+        return mq, channel
+
+    def _sub(self, task: Task) -> None:
+        named = self._channel(task)
+        if named is not None:
+            self._session.channels.subscribe(task, *named)
 
     def _take(self, task: Task) -> None:
-        mq = self._mq(task)
-        channel = task.message.text("channel")
-        if mq is None:
-            return
-        if channel is None:
-            task.say(400, "Missing channel field")
+        named = self._channel(task)
+        if named is None:
             return
         window = task.message.number("window")
         if window is not None and window <= 0:
             task.say(400, "window is not positive")
             return
-        Taking(self._session, task, mq, channel, 1 if window is None else window).start()
+        Taking(self._session, task, *named, 1 if window is None else window).start()
 
     # ---------------------------------------------------------------------------------- query
 

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, unquote_plus
 import msgspec
 
 from embedq.payload import TEXT
-from embedq_transports.zbus.bodies import BadForm, from_http, from_json
+from embedq_transports.zbus.bodies import BadForm, add, from_http, from_json
 from embedq_transports.zbus.limits import ZbusLimits
 from embedq_transports.zbus.message import Message
 
@@ -57,13 +57,7 @@ def message_of_request(
     for raw_name, raw_value in headers:
         name, value = _text(raw_name), _text(raw_value)
         first = seen.setdefault(name.lower(), name)
-        known = named.get(first)
-        if known is None:
-            named[first] = value
-        elif isinstance(known, list):
-            known.append(value)
-        else:
-            named[first] = [known, value]
+        add(named, first, value)
     path, _, query = target.partition(b"?")
     asked = _asked(query, limits) if path == b"/" and query and "cmd" not in seen else {}
     said = asked.pop(_BODY, None)
