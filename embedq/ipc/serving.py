@@ -32,6 +32,9 @@ _log = logging.getLogger("embedq.ipc")
 _OPEN_MOST: Final = 4_096
 #: Messages in one claim where some bodies are so large that they count by themselves.
 _MOST_LARGE: Final = 4
+#: What executors say in a program that ends without having stopped its broker: Python's main
+#: thread is over, and a loop that still runs in another one can start no threads any more.
+_PROGRAM_ENDS: Final = "cannot schedule new futures after interpreter shutdown"
 #: Bytes of a message beside body and headers, on the wire.
 _ENVELOPE: Final = 128
 
@@ -118,6 +121,9 @@ class Serving:
         except EmbedqError as error:
             self.answer(session, failed(n, error))
         except Exception as error:  # noqa: BLE001  # told to the client, and logged
+            if _PROGRAM_ENDS in str(error):
+                _log.info("a request of session %s is left to the next host", session.name)
+                return  # without an answer the client asks that one
             _log.exception("a request of session %s failed", session.name)
             self.answer(session, failed(n, error))
         finally:

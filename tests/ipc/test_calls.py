@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 
 import msgspec
@@ -126,6 +127,22 @@ def test_events_are_told_to_those_who_listen(called: Served) -> None:
     assert peer.get(frames.Told).name == "resumed"
     call(other, "echo")
     assert not [each for each in other.inbox if isinstance(each, frames.Told)]
+
+
+def test_a_request_that_a_program_is_too_late_to_do_is_left_to_the_next_host(
+    called: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    peer = called.peer()
+    with monkeypatch.context() as ending:
+        # As concurrent.futures does it when the main thread is over.
+        ending.setattr("concurrent.futures.thread._shutdown", True)
+        n = peer.n()
+        request = frames.Call(n, "echo", msgspec.Raw(msgspec.msgpack.encode("x")))
+        peer.send(request)
+        assert not peer.receive(0.2)
+    assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
+    peer.send(request)  # as the client does at the next host
+    assert isinstance(peer.answer_to(n), frames.Result)
 
 
 def test_nobody_listens_any_more_after_the_end_of_a_session(called: Served) -> None:
