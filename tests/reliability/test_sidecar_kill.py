@@ -136,4 +136,9 @@ def test_a_sidecar_that_loses_its_last_commits_is_found_out(
     planted.mkdir()
     (planted / "sitecustomize.py").write_text(FAULT)
     monkeypatch.syspath_prepend(planted)
-    assert any("lost" in fault for fault in faults_of_kills(tmp_path / "app.db", 1))
+    # A kill that meets it between two commits costs nothing.
+    assert any(
+        "lost" in fault
+        for attempt in range(5)
+        for fault in faults_of_kills(tmp_path / f"{attempt}.db", 1)
+    )
