@@ -30,7 +30,7 @@ from embedq.workers.threads import guarded
 #: Seconds of work that are fetched ahead.
 AHEAD_S: Final = 0.02
 #: Messages that are asked for at once, at most.
-AHEAD_MOST: Final = 128
+AHEAD_MOST: Final = 512
 #: From how many messages in AHEAD_S on half of them are fetched while the others are handled.
 _HALVES: Final = 32
 #: How much one batch changes what is known of the pace.
