@@ -38,6 +38,10 @@ COMMANDS = {
     "test": Command("run the test suite; arguments go to pytest", program=("-m", "pytest")),
     "check": Command("run the gate; --fast leaves the tests out", program=("tools/check.py",)),
     "bench": Command("run tools/bench.py; arguments go to it", ("bench",), ("tools/bench.py",)),
+    "older-client": Command(
+        "install zbuspy 1.0.20, print where; EMBEDQ_ZBUSPY tells the tests",
+        program=("tools/older_client.py",),
+    ),
     "env": Command("only prepare the environment; --extra NAME adds an extra to it"),
     "shell-env": Command('print what `eval "$(...)"` needs to enter the environment'),
 }

@@ -9,6 +9,8 @@ import pytest
 import sizes
 from tests import processes
 
+#: Programs of others that the tests run.
+CLIENTS = ("curl", "chromium")
 SCRIPT = sizes.ROOT / ".ci" / "run"
 
 
@@ -20,7 +22,8 @@ def machine(tmp_path: Path) -> Path:
     for name in ("python3", "git", "apt-get"):
         stand_in(tmp_path, name, f'echo "{name} $*" >> "{tmp_path}/log"')
     stand_in(tmp_path, "id", "echo 0")
-    stand_in(tmp_path, "curl", "")
+    for name in CLIENTS:
+        stand_in(tmp_path, name, "")
     return tmp_path
 
 
@@ -48,8 +51,9 @@ def test_what_is_missing_is_installed_and_the_tests_come_last(machine: Path) -> 
     code, log, _ = run_script(machine)
     assert code == 0
     assert "apt-get install -y -qq --no-install-recommends strace" in log
-    assert log[-2:] == [
+    assert log[-3:] == [
         "python3 tools/dev.py check --fast",
+        "python3 tools/dev.py older-client",
         "python3 tools/dev.py test --reruns 1 --rerun-show-tracebacks",
     ]
 
@@ -61,12 +65,13 @@ def test_nothing_is_installed_where_nothing_is_missing(machine: Path) -> None:
     assert not any(line.startswith("apt-get") for line in log)
 
 
-def test_a_client_that_the_tests_run_is_installed(machine: Path) -> None:
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_client_that_the_tests_run_is_installed(machine: Path, client: str) -> None:
     stand_in(machine, "strace", "")
-    (machine / "curl").unlink()
+    (machine / client).unlink()
     code, log, _ = run_script(machine)
     assert code == 0
-    assert "apt-get install -y -qq --no-install-recommends curl" in log
+    assert f"apt-get install -y -qq --no-install-recommends {client}" in log
 
 
 def test_a_python_that_cannot_make_environments_gets_its_package(machine: Path) -> None:
@@ -75,6 +80,16 @@ def test_a_python_that_cannot_make_environments_gets_its_package(machine: Path) 
     code, log, _ = run_script(machine)
     assert code == 0
     assert "apt-get install -y -qq --no-install-recommends python3-venv" in log
+
+
+def test_packages_that_cannot_be_installed_are_named_and_nothing_is_run(machine: Path) -> None:
+    (machine / "chromium").unlink()
+    stand_in(machine, "strace", "")
+    stand_in(machine, "apt-get", '[ "$1" != install ]')
+    code, log, errors = run_script(machine)
+    assert code == 1
+    assert "apt-get did not install all of these: chromium\n" in errors
+    assert not any("dev.py" in line for line in log)
 
 
 def test_without_the_right_to_install_the_missing_packages_are_named(machine: Path) -> None:

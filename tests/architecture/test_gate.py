@@ -54,7 +54,11 @@ def test_ci_runs_the_gate_and_then_the_tests_last() -> None:
     script = ROOT / ".ci" / "run"
     assert script.stat().st_mode & 0o111
     commands = [line for line in script.read_text().splitlines() if "tools/dev.py" in line]
-    assert [line.split("tools/dev.py ")[1].split()[0] for line in commands] == ["check", "test"]
+    assert [line.split("tools/dev.py ")[1].split()[0] for line in commands] == [
+        "check",
+        "older-client",
+        "test",
+    ]
     assert script.read_text().rstrip().splitlines()[-1] == commands[-1]
     assert {"check", "test"} <= set(dev.COMMANDS)
 
