@@ -45,6 +45,7 @@ class ZbusTransport:
         from embedq_transports.zbus.terms import terms_of  # noqa: PLC0415
 
         terms, hub = terms_of(site.options, site), site.share(Hub)
+        hub.read(site)
         return lambda connection: ZbusSession(connection, terms, hub)
 
 

@@ -161,8 +161,7 @@ class Channels:
             if mask & DELETE_ON_EXIT and not hub.is_served(queue):
                 session.commands.remove_all(session.connection.site.broker, queue)
             elif place.mask & DELETE_ON_EXIT:
-                hub.forget(queue, group)
-                session.connection.site.broker.remove_group(queue, group)
+                session.commands.remove_channel(session.connection.site.broker, queue, group)
 
 
 def tag_of(delivery: Delivery) -> str | None:

@@ -10,11 +10,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from embedq.errors import EmbedqError, NotAllowed, QueueNotFound
+from embedq.errors import EmbedqError, GroupNotFound, QueueNotFound
 from embedq.message import Receipt
 from embedq.names import from_wire
 from embedq.net import Access
 from embedq_transports.zbus.answers import shown, told
+from embedq_transports.zbus.book import BOOK, Then
 from embedq_transports.zbus.envelope import draft_of
 from embedq_transports.zbus.errors import failed, no_channel
 from embedq_transports.zbus.making import Making
@@ -74,6 +75,9 @@ class Commands:
         mq = task.message.text("mq")
         if mq is None:
             task.say(400, _MISSING.get(command, "Missing mq field"))
+        elif command in ("create", "remove") and _queue(mq) == BOOK:
+            task.say(403, f"MQ({mq}) is kept by the server for itself")
+            return None
         elif command not in ("create", "remove") and _queue(mq) in self._session.hub.removed:
             task.done(failed(QueueNotFound(mq), task))
             return None
@@ -121,31 +125,44 @@ class Commands:
         if mq is None:
             return
         channel = task.message.text("channel")
-        session, queue = self._session, _queue(mq)
+        queue = _queue(mq)
         task.later()
         where = f"mq={mq}" if channel is None else f"mq={mq},channel={channel}"
 
-        def removed(error: EmbedqError | None) -> None:
-            if isinstance(error, NotAllowed):
+        def gone(error: EmbedqError | None) -> None:
+            if error is None or isinstance(error, QueueNotFound | GroupNotFound):
+                task.say(200, f"OK, REMOVE ({where})")  # also if it was not there
+            else:
                 task.done(failed(error, task))
-            else:  # what is not there need not be removed
-                task.say(200, f"OK, REMOVE ({where})")
 
         if channel is None:
-            self.remove_all(self._broker, queue, removed)
+            self.remove_all(self._broker, queue, gone)
         else:
-            group = _queue(channel)
-            self._broker.remove_group(queue, group, removed)
+            self.remove_channel(self._broker, queue, _queue(channel), gone)
+
+    def remove_channel(
+        self, broker: Access, queue: str, group: str, then: Then = lambda _error: None
+    ) -> None:
+        """Remove a channel."""
+        session = self._session
+        if broker.may("manage", queue):
             session.hub.forget(queue, group)
 
-    def remove_all(
-        self,
-        broker: Access,
-        queue: str,
-        then: Callable[[EmbedqError | None], object] = lambda _error: None,
-    ) -> None:
-        """Remove a queue with its channels and messages; the broker keeps its name."""
-        hub, office = self._session.hub, broker.office
+        def removed(error: EmbedqError | None) -> None:
+            if error is None or isinstance(error, QueueNotFound | GroupNotFound):
+                session.hub.keep(session.connection, queue, group, then)
+            else:
+                then(error)
+
+        broker.remove_group(queue, group, removed)
+
+    def remove_all(self, broker: Access, queue: str, then: Then = lambda _error: None) -> None:
+        """Remove a queue with its channels and messages; the broker keeps its name.
+
+        `broker` is asked whether this may be; what has begun goes on without its client.
+        """
+        session, office = self._session, broker.office
+        hub, listener = session.hub, session.connection.site.broker
 
         def found(groups: list[str] | EmbedqError) -> None:
             if isinstance(groups, EmbedqError):
@@ -156,12 +173,15 @@ class Commands:
 
         def remove_next(groups: list[str], _error: EmbedqError | None = None) -> None:
             if groups:
-                broker.remove_group(queue, groups[0], partial(remove_next, groups[1:]))
+                listener.remove_group(queue, groups[0], partial(remove_next, groups[1:]))
             else:
-                broker.call(lambda: office.purge(queue), purged, right="manage", queue=queue)
+                listener.call(lambda: office.purge(queue), purged)
 
         def purged(count: int | EmbedqError) -> None:
-            then(count if isinstance(count, EmbedqError) else None)
+            if isinstance(count, EmbedqError):
+                session.connection.called_back(lambda: then(count))
+            else:
+                hub.keep(session.connection, queue, None, then)
 
         def names() -> list[str]:
             return [each.name for each in office.queue_stats(queue).groups]

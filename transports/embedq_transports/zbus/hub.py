@@ -1,19 +1,21 @@
 """What the connections of all zbus listeners of a broker share: who is there, what was created.
 
 Knows: sessions by their source, the settings of queues and channels, who subscribes to which.
-Does not know: bytes; how commands change any of it.
+Does not know: bytes; how commands change any of it; how settings are kept (book.py).
 
-Settings live as long as the process: the queues and groups themselves are the broker's.
+The queues and groups themselves are the broker's.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
+from embedq.errors import EmbedqError
 from embedq.names import from_wire
-from embedq.net import Delivery, Subscription
+from embedq.net import Connection, Delivery, Site, Subscription
+from embedq_transports.zbus.book import BOOK, Book, Entry, Numbered, Then, read_book
 from embedq_transports.zbus.tags import Filter
 
 if TYPE_CHECKING:
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
 DELETE_ON_EXIT: Final = 1
 EXCLUSIVE: Final = 2
+#: Seconds until what could not be read is read again.
+_AGAIN_S: Final = 0.5
 
 
 class Watch:
@@ -64,10 +68,10 @@ class Channel:
 
 
 class Mq:
-    """What is known of a queue that the broker has anyway."""
+    """What is known of a queue that the broker has anyway. `type`: None if nobody named one."""
 
     def __init__(self) -> None:
-        self.type = "disk"
+        self.type: str | None = None
         self.mask = 0
         self.creator = ""
         self.created_ms: int | None = None
@@ -85,9 +89,84 @@ class Hub:
 
     def __init__(self) -> None:
         self.sessions: dict[str, ZbusSession] = {}
-        #: Queues that were removed: the broker keeps them, empty, but here there are none.
-        self.removed: set[str] = set()
+        #: Queues that were removed, and the book: the broker has them, but here there are none.
+        self.removed: set[str] = {BOOK}
         self._queues: dict[str, Mq] = {}
+        self._book = Book()
+        self._ready: list[Callable[[], object]] | None = []
+
+    # ------------------------------------------------------------------------ what was told
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it is known what queues and channels were told before the last restart."""
+        return self._ready is None
+
+    def when_ready(self, then: Callable[[], object]) -> None:
+        """Call something once that is known."""
+        if self._ready is None:
+            then()
+        else:
+            self._ready.append(then)
+
+    def read(self, site: Site) -> None:
+        """Find it out; a listener that begins asks for it, and asks again if that fails."""
+        if self._ready is None:
+            return
+        broker = site.broker
+
+        def found(entries: list[Numbered] | EmbedqError) -> None:
+            if self._ready is None:
+                return  # another listener was quicker
+            if isinstance(entries, EmbedqError):
+                site.count("not_read", entries.code)
+                site.later(_AGAIN_S, lambda: self.read(site))
+                return
+            for entry in self._book.known(broker, entries):
+                self._recall(entry)
+            waiting, self._ready = self._ready, None
+            for then in waiting:
+                then()
+
+        broker.call(lambda: read_book(broker), found)
+
+    def _recall(self, entry: Entry) -> None:
+        if entry.removed:
+            self.removed.add(entry.queue)
+        elif entry.channel is None:
+            known = self.mq(entry.queue)
+            known.type, known.mask = entry.type, entry.mask
+            known.creator, known.created_ms = entry.creator, entry.created_ms
+        else:
+            place = self.channel(entry.queue, entry.channel)
+            place.mask, place.filter = entry.mask, Filter(entry.filter)
+
+    def keep(self, connection: Connection, queue: str, group: str | None, then: Then) -> None:
+        """Let what holds for a queue, or a channel of it, survive restarts; `then` may go on.
+
+        It is the listener that writes: clients may not.
+        """
+        known = self._queues.get(queue)
+        place = None if known is None or group is None else known.channels.get(group)
+        if known is None or (group is not None and place is None):
+            entry = Entry(queue, group, removed=True)
+        elif place is not None:
+            entry = Entry(queue, group, mask=place.mask, filter=place.filter.text)
+        else:
+            entry = Entry(
+                queue,
+                type=known.type,
+                mask=known.mask,
+                creator=known.creator,
+                created_ms=known.created_ms,
+            )
+        self._book.write(
+            connection.site.broker,
+            entry,
+            lambda error: connection.called_back(lambda: then(error)),
+        )
+
+    # --------------------------------------------------------------------- what is known now
 
     def mq(self, queue: str) -> Mq:
         """Return what is known of a queue."""

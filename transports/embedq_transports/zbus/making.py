@@ -100,23 +100,39 @@ class Making:
             known.created_ms = self._session.connection.broker.now_ms()
         if self._mask is not None:
             known.mask = self._mask
-        if not is_right:
-            task.say(400, f"another message than {self._checksum} is at offset {self._offset}")
-            return
-        if self._group is None:
-            task.say(200, f"OK, CREATE (mq={self._mq})")
-            return
-        place = hub.channel(self._queue, self._group)
+
+        def kept(error: EmbedqError | None) -> None:
+            if error is not None:
+                task.done(failed(error, task))
+            elif not is_right:
+                text = f"another message than {self._checksum} is at offset {self._offset}"
+                task.say(400, text)
+            elif self._group is None:
+                task.say(200, f"OK, CREATE (mq={self._mq})")
+            else:
+                self._set_channel(self._group)
+
+        hub.keep(self._session.connection, self._queue, None, kept)
+
+    def _set_channel(self, group: str) -> None:
+        hub = self._session.hub
+        place = hub.channel(self._queue, group)
         if self._channel_mask is not None:
             place.mask = self._channel_mask
         if self._filter is not None:
             place.filter = self._filter
-        self._skip()
 
-    def _skip(self) -> None:
+        def kept(error: EmbedqError | None) -> None:
+            if error is None:
+                self._skip(group)
+            else:
+                self._task.done(failed(error, self._task))
+
+        hub.keep(self._session.connection, self._queue, group, kept)
+
+    def _skip(self, group: str) -> None:
         """Pass over what stands before the offset; what is settled cannot come back."""
-        offset, group = self._offset, self._group
-        assert group is not None  # noqa: S101  # checked by _made
+        offset = self._offset
         if offset is None or offset <= 0:
             self._task.say(200, f"OK, CREATE (mq={self._mq},channel={self._channel})")
             return

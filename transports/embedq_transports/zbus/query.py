@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from embedq.errors import InvalidName
 from embedq.names import to_wire
 from embedq_transports.zbus.hub import Channel, Hub, Mq, Watch
+from embedq_transports.zbus.making import DISK, MEMORY
 
 if TYPE_CHECKING:
     from embedq.broker.stats import QueueStats
@@ -25,7 +26,7 @@ def describe(stats: QueueStats, hub: Hub) -> dict[str, Any]:
     subscribed = [each.last_sub_ms for each in known.channels.values() if each.last_sub_ms]
     return {
         "name": as_said(stats.name),
-        "type": known.type,
+        "type": known.type or (DISK if stats.max_length is None else MEMORY),
         "mask": known.mask,
         "size": stats.stored,
         "messageDepth": stats.stored,

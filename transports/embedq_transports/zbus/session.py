@@ -67,11 +67,14 @@ class ZbusSession(Session):
         self._replies = Replies(connection.write, self._over)
         self._waiting: deque[Event] = deque()
         self._is_websocket = self._sends_frames = False
-        self._busy = False  # something is under way that all which follows waits for
+        # Something is under way that all which follows waits for.
+        self._busy = not hub.is_ready
         self._puts = 0
         self._cause = "end"
         self._has_ended = self._goes = self._is_over = False
         hub.sessions[self.source] = self
+        if self._busy:
+            hub.when_ready(lambda: connection.called_back(lambda: self.finished(put=False)))
         if not self._asks:
             connection.admit(ANYBODY)
 
