@@ -8,7 +8,7 @@ from typing import Any
 from embedq import Broker
 from embedq.errors import StoreBusy
 from embedq.net import TokenFile
-from embedq_transports.zbus import hub
+from embedq_transports.zbus import book, hub
 from embedq_transports.zbus.book import BOOK
 from tests.interop.speakers import until
 from tests.transports.zbus.conftest import URL
@@ -121,7 +121,7 @@ def test_who_may_not_remove_a_channel_changes_nothing_about_it(broker, tmp_path,
 def test_clients_wait_until_the_book_is_read(tmp_path, monkeypatch):
     path = tmp_path / "q.db"
     restarted(path, create(mqMask=4), {"cmd": "remove", "mq": "q"})
-    read, failures = hub.read_book, iter([StoreBusy("not now")])
+    read, failures = book.read_book, iter([StoreBusy("not now")])
 
     def fails_first(broker):
         for failure in failures:
