@@ -68,17 +68,20 @@ class Puts:
     def _send(self) -> None:
         gathered, self._gathered = self._gathered, {}
         for queue, puts in gathered.items():
-            if queue.policy.max_length is not None:
-                # One by one: those for which there is no room wait, or are refused, alone.
-                for put in puts:
-                    self._wait(put[2], self._start(queue, [put]))
-                continue
+            policy, most = queue.policy, self._most
+            if policy.max_length is not None:
+                if policy.when_full != "drop_oldest":
+                    # One by one: those for which there is no room wait, or are refused, alone.
+                    for put in puts:
+                        self._wait(put[2], self._start(queue, [put]))
+                    continue
+                most = min(most, policy.max_length)
             part: list[_Put] = []
             size = 0
             for put in puts:
                 part.append(put)
                 size += len(put[0].body)
-                if len(part) >= self._most or size >= self._most_bytes:
+                if len(part) >= most or size >= self._most_bytes:
                     self._start(queue, part)
                     part, size = [], 0
             if part:

@@ -265,3 +265,15 @@ def test_who_shuts_its_side_while_a_full_queue_lets_it_wait_loses_nothing(broker
     assert client.line().startswith("STORED")
     assert is_cut(client.socket)
     client.close()
+
+
+def test_what_comes_together_pushes_out_the_oldest_together(broker, listen):
+    newest = broker.queue("newest", max_length=4, when_full="drop_oldest")
+    client = Client(listen())
+    assert client.say("PUT newest first").startswith("STORED")
+    before = broker.stats().commits
+    client.socket.sendall(b"".join(b"PUT newest %d\n" % n for n in range(40)))
+    assert all(client.line().startswith("STORED") for _ in range(40))
+    assert broker.stats().commits - before < 40
+    assert [each.body for each in newest.peek(9)] == [b"36", b"37", b"38", b"39"]
+    client.close()
