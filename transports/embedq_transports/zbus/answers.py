@@ -7,8 +7,10 @@ Does not know: which answer a command gets.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from http import HTTPStatus
+from operator import itemgetter
 from typing import Any, Final
 
 import msgspec
@@ -108,32 +110,36 @@ def to_response(
             given = value
         elif lower not in OF_HTTP:
             sent.append((lower, name, value))
+    if len(sent) > 1:
+        sent.sort(key=itemgetter(0))
     content_type = given or (JSON_TYPE if answer.kind == JSON else default_type(answer.kind))
     body = to_http(answer.kind, answer.body, given or None)
-    status = 200 if answer.status is None else answer.status
-    lines = [f"HTTP/1.1 {status} {_reason(status)}"]
-    for _, name, value in sorted(sent, key=lambda each: each[0]):
+    lines = [_first_line(200 if answer.status is None else answer.status)]
+    for _, name, value in sent:
         lines += _header(name, value)
-    lines += [f"{name}: {value}" for name, value in (extra or {}).items()]
+    if extra:
+        lines += [f"{name}: {value}" for name, value in extra.items()]
     lines.append("Connection: Keep-Alive" if keep else "Connection: close")
     lines += _header("Content-Type", content_type)
-    lines.append(f"Content-Length: {len(body)}")
-    head = "\r\n".join(lines) + "\r\n\r\n"
-    return head.encode("utf-8", "replace") + (b"" if bare else body)
+    lines.append(f"Content-Length: {len(body)}\r\n\r\n")
+    head = "\r\n".join(lines).encode("utf-8", "replace")
+    return head if bare else head + body
 
 
 def _header(name: str, value: object) -> list[str]:
     """Return the lines of a header; a list is several, what HTTP cannot say is left out."""
     if value is None or not _TOKEN.fullmatch(name):
         return []
-    if isinstance(value, Sequence) and not isinstance(value, str):
+    if isinstance(value, list | tuple):
         return [line for each in value for line in _header(name, each)]
     text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-    return [f"{name}: {_CONTROL.sub(' ', text)}"]
+    return [f"{name}: {text if text.isprintable() else _CONTROL.sub(' ', text)}"]
 
 
-def _reason(status: int) -> str:
+@lru_cache
+def _first_line(status: int) -> str:
     try:
-        return HTTPStatus(status).phrase
+        reason = HTTPStatus(status).phrase
     except ValueError:
-        return f"Unknown Status ({status})"
+        reason = f"Unknown Status ({status})"
+    return f"HTTP/1.1 {status} {reason}"

@@ -10,7 +10,9 @@ from __future__ import annotations
 import base64
 import binascii
 import codecs
+from collections.abc import Mapping
 from email.message import Message as Mime
+from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
@@ -24,6 +26,8 @@ MULTIPART: Final = "multipart/form-data"
 #: Content types whose bodies are text in JSON.
 _TEXTS: Final = ("text", "application/json", "application/javascript", "application/xml")
 _PART_HEADERS: Final = 8
+#: Content types and charsets that are remembered, and how long one may be for that.
+_MANY, _SHORT = 256, 128
 
 
 class BadForm(ValueError):
@@ -111,10 +115,14 @@ def default_type(kind: int) -> str:
     return "application/json; charset=utf8" if kind == JSON else "application/octet-stream"
 
 
-def content_type_of(value: str | None) -> tuple[str, dict[str, str]]:
+def content_type_of(value: str | None) -> tuple[str, Mapping[str, str]]:
     """Return the type in lower case and its parameters."""
     if not value:
         return "", {}
+    return _remembered(value) if len(value) <= _SHORT else _content_type_of(value)
+
+
+def _content_type_of(value: str) -> tuple[str, Mapping[str, str]]:
     name, _, rest = value.partition(";")
     if not rest:
         return name.strip().lower(), {}
@@ -124,6 +132,10 @@ def content_type_of(value: str | None) -> tuple[str, dict[str, str]]:
     for key, given in (mime.get_params(failobj=[]) or [])[1:]:
         parameters[key.lower()] = given
     return name.strip().lower(), parameters
+
+
+#: There are few, and each message has one.
+_remembered: Final = lru_cache(_MANY)(_content_type_of)
 
 
 def _is_json(body: bytes) -> bool:
@@ -140,6 +152,11 @@ def _json(value: object) -> bytes:
 
 def _codec(charset: str | None) -> codecs.CodecInfo | None:
     """Return a codec of text, None for a charset that is none or unknown."""
+    return _find_codec(charset) if charset is None or len(charset) <= _SHORT else None
+
+
+@lru_cache(_MANY)
+def _find_codec(charset: str | None) -> codecs.CodecInfo | None:
     try:
         codec = codecs.lookup(charset or "utf-8")
         codec.decode(b"")[0].upper()

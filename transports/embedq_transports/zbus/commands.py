@@ -7,10 +7,11 @@ Does not know: the order of answers (session.py), subscriptions (channels.py).
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final
 
 from embedq.errors import EmbedqError, GroupNotFound, QueueNotFound
+from embedq.limits import LIMITS
 from embedq.message import Receipt
 from embedq.names import from_wire
 from embedq.net import Access
@@ -259,4 +260,12 @@ def _may_look(broker: Access, queue: str) -> bool:
 
 def _queue(name: str) -> str:
     """Return the broker's name for what a client says."""
+    return _remembered(name) if len(name) <= LIMITS.name_bytes else _name_of(name)
+
+
+def _name_of(name: str) -> str:
     return from_wire(name.encode("utf-8", "surrogatepass"))
+
+
+#: Messages name the same queues again and again.
+_remembered: Final = lru_cache(512)(_name_of)

@@ -18,6 +18,8 @@ CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _SLICE: Final = 16 * 1024
 #: What one line of a header has beside name and value.
 _AROUND: Final = 4
+#: How long the names of headers are that matter here; most others are told apart by that.
+_LENGTHS: Final = frozenset(map(len, (b"content-length", b"expect", b"transfer-encoding")))
 _REASONS: Final = {
     400: "Bad Request",
     403: "Forbidden",
@@ -128,10 +130,9 @@ class HttpReader:
         """A complete header. What stands behind a body in chunks is thrown away."""
         if self._in_head:
             self._headers.append((name, value))
-            self._count_head(len(name) + len(value) + _AROUND)
-        elif self._in_body:
-            self._head += len(name) + len(value)
-            self._count_head(_AROUND)
+        elif not self._in_body:
+            return
+        self._count_head(len(name) + len(value) + _AROUND)
 
     def _count_head(self, size: int) -> None:
         self._head += size
@@ -150,7 +151,7 @@ class HttpReader:
         length = continues = None
         self._announced = False
         for name, value in self._headers:
-            match name.lower():
+            match name.lower() if len(name) in _LENGTHS else b"":
                 case b"content-length":
                     length = value
                     self._announced = int(value) > 0

@@ -7,6 +7,7 @@ Does not know: bytes on a connection (http.py, frames.py), what commands do.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote_plus
 
@@ -21,6 +22,8 @@ from embedq_transports.zbus.message import Message
 _BODY: Final = "body"
 #: How deep the value of a header may be: it is read again for each consumer.
 _DEPTH: Final = 32
+#: Names of headers up to this length are remembered.
+_SHORT: Final = 64
 #: Whole numbers that JSON is written with here.
 _LEAST, _MOST = -(1 << 63), (1 << 64) - 1
 
@@ -55,9 +58,12 @@ def message_of_request(
     named: dict[str, Any] = {}
     seen: dict[str, str] = {}
     for raw_name, raw_value in headers:
-        name, value = _text(raw_name), _text(raw_value)
-        first = seen.setdefault(name.lower(), name)
-        add(named, first, value)
+        name, lower = _named(raw_name) if len(raw_name) <= _SHORT else _name_of(raw_name)
+        if lower in seen:
+            add(named, seen[lower], _text(raw_value))
+        else:
+            seen[lower] = name
+            named[name] = _text(raw_value)
     path, _, query = target.partition(b"?")
     asked = _asked(query, limits) if path == b"/" and query and "cmd" not in seen else {}
     said = asked.pop(_BODY, None)
@@ -73,7 +79,7 @@ def message_of_request(
             )
         except BadForm as error:
             raise NoMessage(str(error)) from error
-    url = unquote_plus(target.decode("latin-1").encode("latin-1").decode("utf-8", "replace"))
+    url = "/" if target == b"/" else unquote_plus(target.decode("utf-8", "replace"))
     fields = {name: named[spelled] for name, spelled in seen.items()}
     return Message(named, fields, kind, data, url, method)
 
@@ -137,3 +143,13 @@ def _text(raw: bytes) -> str:
         return raw.decode()
     except UnicodeDecodeError:
         return raw.decode("latin-1")
+
+
+def _name_of(raw: bytes) -> tuple[str, str]:
+    """Return the name of a header, and the same in lower case."""
+    name = _text(raw)
+    return name, name.lower()
+
+
+#: There are few, and each request has them.
+_named: Final = lru_cache(512)(_name_of)
