@@ -4,7 +4,8 @@ EmbedqError
 ├── UsageError           the call is wrong; fix the program
 │   ├── InvalidName            ├── InvalidOption         ├── InvalidPayload
 │   ├── LimitExceeded          ├── NotRunning            ├── ForkedBroker
-│   └── UnsupportedPlatform    └── UnsupportedOption (an InvalidOption)
+│   ├── UnsupportedPlatform    ├── MissingExtra
+│   └── UnsupportedOption (an InvalidOption)
 ├── DeliveryError        the message or its lease is not what the caller thinks
 │   └── StaleLease             └── UnknownMessage
 ├── QueueError           an answer of a queue
@@ -136,6 +137,13 @@ class UnsupportedPlatform(UsageError):
 
     code = "unsupported_platform"
     hint = "embedq runs on Linux (macOS: not yet tested); on Windows use WSL 2, with a path in it"
+
+
+class MissingExtra(UsageError):
+    """A part of embedq needs a package or a program that is not installed."""
+
+    code = "missing_extra"
+    hint = "install the extra named above"
 
 
 class DeliveryError(EmbedqError):

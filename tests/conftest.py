@@ -41,8 +41,15 @@ LONG = ("slow", "reliability")
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the tests that take long before the others; both keep their order."""
-    items.sort(key=lambda item: not any(item.get_closest_marker(name) for name in LONG))
+    """Put the tests that take long before the others, Spark's first; all keep their order."""
+    items.sort(key=_place)
+
+
+def _place(item: pytest.Item) -> int:
+    """Return where a test runs: 0 comes first."""
+    if item.get_closest_marker("spark"):
+        return 0
+    return 1 if any(item.get_closest_marker(name) for name in LONG) else 2
 
 
 @pytest.hookimpl(wrapper=True)

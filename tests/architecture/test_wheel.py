@@ -1,4 +1,4 @@
-"""What is built is what users get: both packages, typed, and nothing else."""
+"""What is built is what users get: the packages, typed, and nothing else."""
 
 import subprocess
 import sys
@@ -19,14 +19,17 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-def test_the_wheel_holds_both_packages_and_no_tests_or_tools(wheel: Path) -> None:
+def test_the_wheel_holds_the_packages_and_no_tests_or_tools(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.partition("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {
         "embedq",
         "embedq_transports",
+        "pyspark_embedq",
     }
-    assert {"embedq/py.typed", "embedq_transports/py.typed"} <= set(names)
+    typed = {f"{top}/py.typed" for top in ("embedq", "embedq_transports", "pyspark_embedq")}
+    assert typed <= set(names)
+    assert "embedq/spark/log4j2.properties" in names
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 
@@ -34,7 +37,7 @@ def test_every_module_of_the_product_is_in_the_wheel(wheel: Path) -> None:
     modules = {
         path.removeprefix("transports/")
         for path in sizes.python_files(sizes.ROOT)
-        if path.startswith(("embedq/", "transports/"))
+        if path.startswith(("embedq/", "pyspark_embedq/", "transports/"))
     }
     packed = {name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".py")}
     assert modules == packed
