@@ -20,6 +20,7 @@ from embedq.net.delivery import Delivery, Settled
 from embedq.net.dispatch import Subscription, Take
 from embedq.net.making import Making
 from embedq.net.owner import Owner
+from embedq.net.pending import PendingPut
 from embedq.net.puts import Stored
 
 if TYPE_CHECKING:
@@ -88,26 +89,32 @@ class Access:
         self.pending_bytes += size
         self._begin()
 
-        def stored(result: Receipt | EmbedqError) -> None:
-            self.pending_puts -= 1
-            self.pending_bytes -= size
-            self._answer(then, result)
-
+        stored = PendingPut(self, then, size)
         if refusal is not None:
             self._network.soon(lambda: stored(refusal))
             return
         network = self._network
-        coming = None if network.names.knows(queue) else network.puts.expect()
+        known = network.names.known(queue)
+        if known is not None:
+            network.puts.add(known, draft, stored, self)
+            return
+        coming = network.puts.expect()
 
         def found(handle: QueuePort | EmbedqError) -> None:
             if isinstance(handle, EmbedqError):
                 stored(handle)
             else:
                 network.puts.add(handle, draft, stored, self)
-            if coming is not None and not coming.done():
+            if not coming.done():
                 coming.set_result(None)
 
         network.names.queue(queue, found, create=self._making if create else None)
+
+    def put_done(self, then: Stored | None, result: Receipt | EmbedqError, size: int) -> None:
+        """A put is over; its bytes count no more."""
+        self.pending_puts -= 1
+        self.pending_bytes -= size
+        self._answer(then, result)
 
     def _refuse_put(self, queue: str, size: int) -> EmbedqError | None:
         most = min(self._owner.limits.message_bytes, self._network.desk.limits.body_bytes)

@@ -42,9 +42,9 @@ class Names:
         else:
             self._ask((name, None, create, False), then)
 
-    def knows(self, queue: str) -> bool:
-        """Whether a queue was found before: then nobody waits for it."""
-        return queue in self._queues
+    def known(self, queue: str) -> QueuePort | None:
+        """Return a queue that was found before: then nobody waits for it."""
+        return self._queues.get(queue)
 
     def group(
         self,

@@ -98,21 +98,10 @@ class Commands:
         session, queue = self._session, _queue(mq)
         ack = task.message.flag("ack", default=True)
         draft = draft_of(task.message, task.wire_id, session.source, session.peer)
-        channels = session.channels
         if ack:
-            channels.unanswered[task.wire_id] += 1
+            session.channels.unanswered[task.wire_id] += 1
         task.later(put=True)
-
-        def stored(result: Receipt | EmbedqError) -> None:
-            if isinstance(result, EmbedqError):
-                task.done(failed(result, task))
-            else:
-                session.hub.mq(queue).last_pub_ms = self._broker.now_ms()
-                task.say(200, f"OK, PUB (mq={mq})", ack=ack)
-            if ack:
-                channels.answered(task.wire_id)
-
-        self._broker.put(queue, draft, stored, create=False)
+        self._broker.put(queue, draft, _Put(session, task, queue, ack=ack), create=False)
 
     # ------------------------------------------------------------------------- create, remove
 
@@ -252,6 +241,28 @@ class Commands:
             return [office.queue_stats(name) for name in names]
 
         broker.call(look, found)
+
+
+class _Put:
+    """What waits for a message to be stored: one object, because many wait at once."""
+
+    __slots__ = ("_ack", "_queue", "_session", "_task")
+
+    def __init__(self, session: ZbusSession, task: Task, queue: str, *, ack: bool) -> None:
+        self._session = session
+        self._task = task
+        self._queue = queue
+        self._ack = ack
+
+    def __call__(self, result: Receipt | EmbedqError) -> None:
+        session, task = self._session, self._task
+        if isinstance(result, EmbedqError):
+            task.done(failed(result, task))
+        else:
+            session.hub.mq(self._queue).last_pub_ms = session.connection.broker.now_ms()
+            task.say(200, f"OK, PUB (mq={task.message.text('mq')})", ack=self._ack)
+        if self._ack:
+            session.channels.answered(task.wire_id)
 
 
 def _may_look(broker: Access, queue: str) -> bool:

@@ -26,7 +26,7 @@ class BadInteger(ValueError):
         super().__init__(f'For input string: "{_shown(value)}"')
 
 
-class Message(msgspec.Struct, frozen=True):
+class Message(msgspec.Struct, frozen=True, gc=False):
     """One message. A body without bytes is null; `kind` is that of embedq.payload.
 
     `headers` have the names and the values that were sent, `fields` the same values under names
@@ -76,7 +76,7 @@ def _shown(value: object) -> str:
     return text if len(text) <= 40 else text[:39] + "…"  # noqa: PLR2004  # enough to know it by
 
 
-class Came(msgspec.Struct, frozen=True):
+class Came(msgspec.Struct, frozen=True, gc=False):
     """A message has come. `last`: the client wants no other answer (HTTP); `bare`: HEAD."""
 
     message: Message
