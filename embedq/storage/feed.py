@@ -1,0 +1,311 @@
+"""Feeds: messages, history or dead letters in their order, read in bulk for those who compute.
+
+Knows: the columns of each feed, how thousands of rows come out of SQLite as a few long values.
+Does not know: who reads, which connection it is, offsets, Arrow.
+
+A part of a feed is one row of SQLite: its numbers as lines of text, and each column of bytes as
+one long value with the lengths among the numbers. That costs a third less than a Python object for
+each value, gives the GIL up once instead of thousands of times (docs/decisions), and travels as
+it is. Every function answers from the snapshot of its connection, with a statement of its own.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from functools import cache
+from typing import Final, Literal
+
+import msgspec
+
+from embedq.errors import StoreCorrupt
+
+Feed = Literal["messages", "history", "dead"]
+
+#: The largest value SQLite may build for a part; what needs more is read again with fewer rows.
+PART_BYTES: Final = 32 << 20
+#: The most a single row may need: nothing larger can be in a file.
+_ROW_BYTES: Final = 1_000_000_000
+#: How many seqs one statement may look at, where few of them belong to the queues asked for.
+_SPAN: Final = 200_000
+#: Where the numbers of an epoch begin in the order of closing (embedq.storage.sqlite).
+_CLOSING_SHIFT: Final = 40
+
+#: What each feed is ordered by, its rows, and whose they are.
+_SOURCES: Final[dict[Feed, tuple[str, str, str]]] = {
+    "messages": ("m.seq", "msg m NOT INDEXED", "m.queue"),
+    "history": (
+        "d.closed",
+        "delivery d LEFT JOIN session s ON s.id=d.session LEFT JOIN msg m ON m.seq=d.seq",
+        "d.grp",
+    ),
+    "dead": ("x.id", "dead x", "x.queue"),
+}
+#: Columns that are integers, by the names that readers use.
+NUMBERS: Final[dict[Feed, dict[str, str]]] = {
+    "messages": {
+        "seq": "m.seq",
+        "queue": "m.queue",
+        "kind": "m.kind",
+        "priority": "m.priority",
+        "put_at": "m.put_at",
+        "due_at": "m.due",
+        "expires_at": "m.expires",
+    },
+    "history": {
+        "closed": "d.closed",
+        "seq": "d.seq",
+        "group": "d.grp",
+        "attempt": "d.attempt",
+        "started_at": "d.started",
+        "ended_at": "d.ended",
+        "outcome": "d.outcome",
+        "crashes": "d.crashes",
+        "put_at": "m.put_at",
+    },
+    "dead": {
+        "number": "x.id",
+        "seq": "x.seq",
+        "queue": "x.queue",
+        "group": "x.grp",
+        "died_at": "x.died",
+        "put_at": "x.put_at",
+        "kind": "x.kind",
+        "priority": "x.priority",
+    },
+}
+#: Columns that are texts or bytes.
+TEXTS: Final[dict[Feed, dict[str, str]]] = {
+    "messages": {"key": "m.okey", "headers": "m.headers", "body": "m.body"},
+    "history": {"worker": "s.name", "error": "d.error"},
+    "dead": {
+        "reason": "x.reason",
+        "detail": "x.detail",
+        "moved_by": "x.moved_by",
+        "attempts": "x.attempts",
+        "key": "x.okey",
+        "headers": "x.headers",
+        "body": "x.body",
+    },
+}
+#: By which column each feed can be filtered: numbers of outcomes, reasons of dead letters.
+_STATES: Final[dict[Feed, str]] = {"history": "d.outcome", "dead": "x.reason"}
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """Rows of a feed with a position in (after, through], at most about `rows` of them.
+
+    `of`: whose, by number: queues; of the history, one group. `states`: outcomes by number, or
+    reasons of dead letters; none means all.
+    """
+
+    feed: Feed
+    of: tuple[int, ...]
+    after: int
+    through: int
+    columns: tuple[str, ...]
+    rows: int = 8192
+    states: tuple[int | str, ...] = ()
+
+
+class Part(msgspec.Struct, frozen=True):
+    """All wanted rows with a position up to `reached`, in order; there may be none.
+
+    `numbers`: a line for each row with the columns of `heading()`, empty where there is NULL.
+    `texts`: the values of a column one after another; their lengths are among the numbers.
+    """
+
+    reached: int
+    rows: int
+    numbers: bytes
+    texts: dict[str, bytes]
+
+
+class Extent(msgspec.Struct, frozen=True):
+    """How far a feed goes. `head`: its last position, 0 if it is empty.
+
+    `ceiling`: no position above it was ever given; who has read further has read another file.
+    """
+
+    head: int
+    ceiling: int
+
+
+def heading(feed: Feed, columns: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what stands in a line of `Part.numbers`: the position, numbers, lengths of texts."""
+    numbers = [name for name in columns if name in NUMBERS[feed]]
+    texts = [name for name in columns if name in TEXTS[feed]]
+    return ("position", *numbers, *texts)
+
+
+def read(connection: sqlite3.Connection, wanted: Wanted) -> Part:
+    """Return the next part of a feed. Call again with `after=part.reached` until `through`."""
+    rows = wanted.rows
+    while True:
+        size = PART_BYTES if rows > 1 else _ROW_BYTES
+        before = connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, size)
+        try:
+            return _read(connection, wanted, rows)
+        except sqlite3.DataError as error:  # SQLITE_TOOBIG: large bodies
+            if rows == 1 or error.sqlite_errorcode != sqlite3.SQLITE_TOOBIG:
+                raise
+            rows = max(rows // 8, 1)
+        finally:
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, before)
+
+
+def _read(connection: sqlite3.Connection, wanted: Wanted, rows: int) -> Part:
+    end = _end(connection, wanted, rows)
+    texts = [name for name in wanted.columns if name in TEXTS[wanted.feed]]
+    statement = _statement(
+        wanted.feed,
+        wanted.columns,
+        len(wanted.of),
+        len(wanted.states),
+        blobs=joins_blobs(connection),
+    )
+    # The end of a part of the history was chosen by the number of rows, whole commits.
+    most = -1 if wanted.feed == "history" else rows
+    values = (*wanted.of, wanted.after, end, *wanted.states, most)
+    count, last, numbers, *joined = connection.execute(statement, values).fetchone()
+    if count == most:
+        end = last
+    if not joins_blobs(connection):
+        joined = [None if value is None else bytes.fromhex(value) for value in joined]
+    parts = {name: value or b"" for name, value in zip(texts, joined, strict=True)}
+    return Part(end, count, (numbers or "").encode(), parts)
+
+
+def _end(connection: sqlite3.Connection, wanted: Wanted, rows: int) -> int:
+    """Return how far one statement may look."""
+    if wanted.feed == "messages":
+        # Where few of the messages are wanted, the limit alone would not bound the look.
+        return min(wanted.through, wanted.after + _SPAN)
+    if wanted.feed == "dead":
+        return wanted.through
+    # Deliveries that were closed in one commit have one position: all of them, or none.
+    sql = (
+        "SELECT closed FROM delivery WHERE grp=? AND closed IS NOT NULL AND closed>? "
+        "AND closed<=? ORDER BY closed LIMIT 1 OFFSET ?"
+    )
+    window = (*wanted.of, wanted.after, wanted.through, rows - 1)
+    found = connection.execute(sql, window).fetchone()
+    return wanted.through if found is None else int(found[0])
+
+
+@cache
+def _statement(
+    feed: Feed, columns: tuple[str, ...], owners: int, states: int, *, blobs: bool
+) -> str:
+    """Build the statement of a part: owners, after, through, states, rows.
+
+    Its columns: how many rows, the last position, the lines of numbers, the joined texts.
+    """
+    position, rows, owner = _SOURCES[feed]
+    numbers = {name: NUMBERS[feed][name] for name in columns if name in NUMBERS[feed]}
+    texts = {name: TEXTS[feed][name] for name in columns if name in TEXTS[feed]}
+    inner = ", ".join(
+        f"{expression} AS {kind}{n}"
+        for kind, some in (("n", numbers), ("t", texts))
+        for n, expression in enumerate(some.values())
+    )
+    whose = f"{owner} IN ({','.join('?' * owners)})"
+    filtered = f" AND {_STATES[feed]} IN ({','.join('?' * states)})" if states else ""
+    lines = ["%d", *["%s"] * (len(numbers) + len(texts))]
+    fields = [
+        "p",
+        *[f"CAST(n{n} AS INTEGER)" for n in range(len(numbers))],
+        *[f"length(CAST(t{n} AS BLOB))" for n in range(len(texts))],
+    ]
+    joined = [
+        f"CAST(group_concat(CAST(t{n} AS BLOB), '') AS BLOB)"
+        if blobs
+        else f"group_concat(hex(t{n}), '')"
+        for n in range(len(texts))
+    ]
+    outer = ", ".join(
+        [f"group_concat(printf('{','.join(lines)}', {', '.join(fields)}), char(10))", *joined]
+    )
+    inside = f", {inner}" if inner else ""
+    return (
+        f"SELECT count(*), max(p), {outer} FROM (SELECT {position} AS p{inside} FROM {rows} "
+        f"WHERE {whose} AND {position}>? AND {position}<=?{filtered} ORDER BY {position} LIMIT ?)"
+    )
+
+
+_joining: list[bool] = []
+
+
+def joins_blobs(connection: sqlite3.Connection) -> bool:
+    """Whether this SQLite joins bytes with zeros among them; an old one stops at the first."""
+    if not _joining:
+        sql = "SELECT length(CAST(group_concat(x'610062', '') AS BLOB))"
+        _joining.append(connection.execute(sql).fetchone()[0] == len(b"a\0b"))
+    return _joining[0]
+
+
+def extent(connection: sqlite3.Connection, feed: Feed) -> Extent:
+    """Return how far a feed goes, over all queues.
+
+    Positions are given in the order of the commits: whoever has read up to the head has missed
+    nothing, and nothing will be added below it.
+    """
+    if feed == "dead":
+        head = _number(connection, "SELECT max(id) FROM dead")
+        ceiling = _number(connection, "SELECT seq FROM sqlite_sequence WHERE name='dead'")
+    elif feed == "history":
+        groups = connection.execute("SELECT id FROM consumer_group").fetchall()
+        last = "SELECT max(closed) FROM delivery WHERE grp=? AND closed IS NOT NULL"
+        head = max((_number(connection, last, group[0]) for group in groups), default=0)
+        ceiling = (_meta(connection, "epoch") + 1) << _CLOSING_SHIFT
+    else:
+        head = _number(connection, "SELECT max(seq) FROM msg")
+        ceiling = _meta(connection, "seq_reserved")
+    return Extent(head, max(head, ceiling))
+
+
+def first_since(
+    connection: sqlite3.Connection, feed: Feed, of: tuple[int, ...], since_ms: int
+) -> int | None:
+    """Return the position of the first row put, closed or died at a time or later; None: none."""
+    position, rows, owner = _SOURCES[feed]
+    when = {"messages": "m.put_at", "history": "d.ended", "dead": "x.died"}[feed]
+    sql = (
+        f"SELECT {position} FROM {rows} WHERE {owner} IN ({','.join('?' * len(of))}) "
+        f"AND {position} IS NOT NULL AND {when}>=? ORDER BY {position} LIMIT 1"
+    )
+    found = connection.execute(sql, (*of, since_ms)).fetchone()
+    return None if found is None else int(found[0])
+
+
+def nth_after(
+    connection: sqlite3.Connection, feed: Feed, of: tuple[int, ...], after: int, rows: int
+) -> int | None:
+    """Return the position of the row that is `rows` further in a sparse feed; None: not so many.
+
+    For the history and dead letters, whose positions have gaps; of one owner or several.
+    """
+    position, _, owner = _SOURCES[feed]
+    table = {"messages": "msg m", "history": "delivery d", "dead": "dead x"}[feed]
+    sql = (
+        f"SELECT {position} FROM {table} WHERE {owner} IN ({','.join('?' * len(of))}) "
+        f"AND {position}>? ORDER BY {position} LIMIT 1 OFFSET ?"
+    )
+    found = connection.execute(sql, (*of, after, rows - 1)).fetchone()
+    return None if found is None else int(found[0])
+
+
+def _number(connection: sqlite3.Connection, sql: str, *values: object) -> int:
+    found = connection.execute(sql, values).fetchone()
+    return int(found[0]) if found and isinstance(found[0], int) else 0
+
+
+def _meta(connection: sqlite3.Connection, key: str) -> int:
+    return _number(connection, "SELECT value FROM meta WHERE key=?", key)
+
+
+def store_key(connection: sqlite3.Connection) -> bytes:
+    """Return the key by which the ids of the file are made. Raises StoreCorrupt."""
+    found = connection.execute("SELECT value FROM meta WHERE key='store_key'").fetchone()
+    if found is None or not isinstance(found[0], bytes):
+        raise StoreCorrupt("the store key is missing")
+    return found[0]
