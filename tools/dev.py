@@ -26,17 +26,22 @@ CANDIDATES = ("python3.14", "python3.13", "python3.12", "python3.11", "python3")
 
 
 class Command(NamedTuple):
-    """One word of the command line: what it does, the groups it needs, the program it runs."""
+    """One word of the command line: what it does, the groups and extras it needs, its program."""
 
     does: str
     groups: tuple[str, ...] = ("dev",)
     program: tuple[str, ...] = ()
+    extras: tuple[str, ...] = ()
 
 
 COMMANDS = {
     "demo": Command("run examples/quickstart.py", (), ("examples/quickstart.py",)),
-    "test": Command("run the test suite; arguments go to pytest", program=("-m", "pytest")),
-    "check": Command("run the gate; --fast leaves the tests out", program=("tools/check.py",)),
+    "test": Command(
+        "run the test suite; arguments go to pytest", program=("-m", "pytest"), extras=("spark",)
+    ),
+    "check": Command(
+        "run the gate; --fast leaves the tests out", program=("tools/check.py",), extras=("spark",)
+    ),
     "bench": Command("run tools/bench.py; arguments go to it", ("bench",), ("tools/bench.py",)),
     "older-client": Command(
         "install zbuspy 1.0.20, print where; EMBEDQ_ZBUSPY tells the tests",
@@ -120,7 +125,7 @@ def perform(name: str, arguments: Sequence[str]) -> int:
     command = COMMANDS[name]
     folder = Path(os.environ.get("EMBEDQ_VENV") or ".venv")
     environment = Environment(ROOT / folder, say)
-    extras = extras_from(arguments) if name == "env" else ()
+    extras = extras_from(arguments) if name == "env" else command.extras
     try:
         environment.prepare(Needs(command.groups, extras))
     except SetupError as error:

@@ -141,6 +141,11 @@ class Environment:
             self.report(
                 "installing embedq and what the command needs (the first time takes a minute)"
             )
+            if "spark" in needs.extras and "spark" not in installed.extras:
+                self.report(
+                    "PySpark is among it: 0.9 GB, built for some minutes without a word; "
+                    "pip keeps what it has built for other environments"
+                )
             self.install(arguments)
             self.write_stamp(project, needs)
 

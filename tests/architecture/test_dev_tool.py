@@ -122,6 +122,21 @@ def test_what_is_installed_is_installed_once_and_kept(tmp_path: Path) -> None:
     assert any(word.startswith("pytest") for word in place.installs[1])
 
 
+def test_what_takes_minutes_is_announced_before_it_starts_and_only_then(tmp_path: Path) -> None:
+    place = Rehearsal(tmp_path / "env")
+    place.prepare(Needs(("dev",)))
+    assert not any("PySpark" in said for said in place.said)
+    place.prepare(Needs(("dev",), ("spark",)))
+    assert "built for some minutes" in place.said.pop()
+    place.prepare(Needs(("bench",), ("spark",)))
+    assert not any("PySpark" in said for said in place.said)
+
+
+def test_tests_and_the_gate_have_spark_and_the_demo_does_without() -> None:
+    with_spark = {name for name, command in dev.COMMANDS.items() if "spark" in command.extras}
+    assert with_spark == {"test", "check"}
+
+
 def test_two_preparations_at_once_install_once(tmp_path: Path) -> None:
     first, second = Rehearsal(tmp_path / "env"), Rehearsal(tmp_path / "env")
     inside, waiting = threading.Event(), threading.Event()

@@ -26,13 +26,15 @@ def conftest(request: pytest.FixtureRequest) -> ModuleType:
     return found
 
 
-def test_slow_tests_and_those_that_kill_come_first_and_nothing_else_moves(conftest):
+def test_sparks_tests_come_first_then_slow_ones_and_those_that_kill(conftest):
     items = [
         Item("a"),
         Item("b", "slow"),
         Item("c", "parametrize"),
         Item("d", "reliability", "slow"),
         Item("e"),
+        Item("f", "spark", "reliability"),
+        Item("g", "spark"),
     ]
     conftest.pytest_collection_modifyitems(items)
-    assert "".join(item.name for item in items) == "bdace"
+    assert "".join(item.name for item in items) == "fgbdace"
