@@ -33,6 +33,10 @@ WORKER_DIED: Final = "worker_died"
 #: Threads for calls: none of them is on the way of a message.
 _CALLERS: Final = 4
 
+#: Bytes up to which the answer of any call is kept, should the client ask again. A larger one is
+#: kept where the call must not be done twice; a thousand large answers of others would add up.
+_KEPT_BYTES: Final = 4 << 10
+
 _NOTHING: Final = msgspec.msgpack.encode(None)
 
 
@@ -99,7 +103,8 @@ class Calls:
 
             args = bytes(request.args)
             answer = await loop.run_in_executor(self._callers, verb, args, progress)
-            session.remember(n, answer)
+            if len(answer) <= _KEPT_BYTES or not is_repeatable(verb):
+                session.remember(n, answer)
         self._answer(session, frames.Result(n, msgspec.Raw(answer)), 64 + len(answer))
 
     def _verb(self, request: frames.Call) -> Verb:
@@ -143,6 +148,11 @@ class Calls:
         else:
             texts = [value for value in told.fields.values() if isinstance(value, str)]
             self._answer(session, told, 256 + sum(map(len, texts)))
+
+
+def is_repeatable(verb: Verb) -> bool:
+    """Whether a call may be done again when nobody knows its answer any more; see `once`."""
+    return bool(getattr(verb, "repeat", False))
 
 
 def _nothing(_: bytes, __: ProgressFn) -> bytes:

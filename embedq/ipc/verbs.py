@@ -45,11 +45,11 @@ class Form(NamedTuple):
 
 @cache
 def forms() -> Mapping[str, Form]:
-    """Return the form of every call, by name."""
+    """Return the form of every call, by name: the methods of the office and of its parts."""
     return {
         name: _form(method)
-        for name, method in vars(Office).items()
-        if not name.startswith("_") and inspect.isfunction(method)
+        for name, method in inspect.getmembers(Office, inspect.isfunction)
+        if not name.startswith("_")
     }
 
 
@@ -86,6 +86,7 @@ def _verb(method: Callable[..., Any], form: Form) -> Verb:
             given["progress"] = progress
         return _encode(method(**given))
 
+    call.__dict__["repeat"] = form.repeat
     return call
 
 
