@@ -1,11 +1,12 @@
-"""Measure embedq: `python tools/bench.py store`, `… broker`, `… processes` and `… listeners`.
+"""Measure embedq: `python tools/bench.py store`, broker, processes, listeners or zbus.
 
 Knows: the command line, where tables and figures go.
 Does not know: what is measured (bench_store.py, bench_broker.py, bench_processes.py,
-bench_listeners.py), how rounds work (bench_run.py).
+bench_listeners.py, bench_zbus.py), how rounds work (bench_run.py).
 
 How to read the tables, and the last full runs, are in docs/performance.md,
-docs/performance-broker.md, docs/performance-processes.md and docs/performance-listeners.md.
+docs/performance-broker.md, docs/performance-processes.md, docs/performance-listeners.md and
+docs/performance-zbus.md.
 """
 
 from __future__ import annotations
@@ -25,12 +26,14 @@ from bench_listeners import LISTENERS  # noqa: E402
 from bench_processes import PROCESSES  # noqa: E402
 from bench_run import Options  # noqa: E402
 from bench_store import STORE  # noqa: E402
+from bench_zbus import BENCH as ZBUS  # noqa: E402
 
 BENCHMARKS = {
     "store": STORE,
     "broker": BROKER,
     "processes": PROCESSES,
     "listeners": LISTENERS,
+    "zbus": ZBUS,
 }
 MARKS = ("<!-- bench: begin -->", "<!-- bench: end -->")
 

@@ -21,7 +21,8 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Final
 
-from bench_listener_wires import BEANSTALKD, WIRES, Wire, bare
+from bench_listener_wires import ALL, Wire, bare
+from bench_zbus_bytes import Echoed
 
 _READ: Final = 1 << 18
 _PATIENCE_S: Final = 120.0
@@ -158,6 +159,59 @@ class Putter(Client):
         """Wait on: what was written is stored sooner or later."""
 
 
+class Asker(Client):
+    """Puts one message after the other over HTTP: each waits for the answer to the one before."""
+
+    def open(self) -> None:
+        """Connect and put."""
+        self._came = b""
+        self._size = 0
+        self._done = False
+        super().open()
+        self.socket.sendall(self.crowd.wire.put)
+
+    @staticmethod
+    def events() -> int:
+        """Return that it reads."""
+        return selectors.EVENT_READ
+
+    def turn(self, events: int) -> None:  # noqa: ARG002  # it only reads
+        """Put the next one once the answer is there."""
+        data = self.socket.recv(_READ)
+        if not data:
+            if not self._done:
+                raise ConnectionError("the server has closed before it answered")
+            self.close()
+            return
+        self._came += data
+        self._size = self._size or self._measure()
+        if not 0 < self._size <= len(self._came):
+            return
+        self._came = self._came[self._size :]
+        self.crowd.written += 1
+        if self.crowd.over:
+            self._done = True
+            self.shut()
+        else:
+            self.socket.sendall(self.crowd.wire.put)
+
+    def _measure(self) -> int:
+        """Return the bytes of an answer, 0 while its head is not there: all are of one size."""
+        head, found, _ = self._came.partition(b"\r\n\r\n")
+        if not found:
+            return 0
+        if not head.startswith(b"HTTP/1.1 200 "):
+            raise ConnectionError(f"the server says {head!r}")
+        length = head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]
+        return len(head) + len(found) + int(length)
+
+    def time_over(self) -> None:
+        """End with the answer that is waited for."""
+
+    def give_up(self) -> None:
+        """Wait on: it comes."""
+
+
 class Taker(Client):
     """Takes messages and settles them."""
 
@@ -169,6 +223,8 @@ class Taker(Client):
         """Connect and ask."""
         self._consumer = self.crowd.wire.consumer()
         super().open()
+        # What one window holds must fit: it is written at once.
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _READ)
         self.socket.sendall(self._consumer.begin())
 
     @staticmethod
@@ -187,7 +243,7 @@ class Taker(Client):
         over = self.crowd.over
         answer = b"" if self._shut else self._consumer.came(data, over=over)
         if answer:
-            # Small, and the server reads always: it fits into the kernel's buffer.
+            # The server reads always: it fits into the kernel's buffer.
             self.socket.sendall(answer)
         if over:
             self.time_over()
@@ -205,12 +261,20 @@ class Taker(Client):
 
 
 def crowd_of(verb: str, name: str, burst: int, address: Address) -> Crowd:
-    """Return clients of a server: they `put`, they `take`, or they take of a `bare` one."""
-    wire = {**WIRES, BEANSTALKD.name: BEANSTALKD}[name]
+    """Return clients of a server.
+
+    They `put`, they put over HTTP and wait (`ask`), they `take`, take of a `bare` server, or say
+    again what they hear (`echo`).
+    """
+    wire = ALL[name]
     wire = wire._replace(burst=burst or wire.burst)
-    if verb == "put":
-        return Crowd(address, wire, Putter)
-    return Crowd(address, bare(wire) if verb == "bare" else wire, Taker)
+    if verb in ("put", "ask"):
+        return Crowd(address, wire, Putter if verb == "put" else Asker)
+    if verb == "bare":
+        wire = bare(wire)
+    elif verb == "echo":
+        wire = wire._replace(consumer=lambda: Echoed(wire.put))
+    return Crowd(address, wire, Taker)
 
 
 def main(verb: str, wire: str, burst: str, port: str, connections: str) -> int:

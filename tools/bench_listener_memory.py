@@ -7,6 +7,7 @@ Does not know: protocols (bench_listener_wires.py), where a host's memory can be
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter, sleep
 from typing import Final
@@ -31,7 +32,14 @@ def _resident(host: Ours) -> float:
     return taken / _MIB
 
 
-def measure(folder: Path, wire: Wire, size: Size) -> Value:
+@dataclass(frozen=True, slots=True)
+class Taken(Value):
+    """What was measured, and in MiB what the idle connections took."""
+
+    idle: float = 0.0
+
+
+def measure(folder: Path, wire: Wire, size: Size) -> Taken:
     """Measure connections that do nothing, then beside them some that put and consume."""
     with ExitStack() as stack:
         host = Ours(folder, wire)
@@ -52,7 +60,8 @@ def measure(folder: Path, wire: Wire, size: Size) -> Value:
         active = _peak(host, holder, wire, port, size) - base
     title = f"memory of {size.idle:,} idle and {size.active} active connections, {wire.name}"
     text = f"{number(active)} MiB over {number(base)} MiB; the idle alone {number(idle)} MiB"
-    return Value("memory", title, text, f"≤ {MEMORY_GOAL_MIB:g} MiB", active <= MEMORY_GOAL_MIB)
+    goal, reached = f"≤ {MEMORY_GOAL_MIB:g} MiB", active <= MEMORY_GOAL_MIB
+    return Taken("memory", title, text, goal, reached, idle)
 
 
 def _peak(host: Ours, holder: Program, wire: Wire, port: int, size: Size) -> float:

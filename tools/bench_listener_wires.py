@@ -12,6 +12,8 @@ import string
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+import bench_zbus_bytes as zbus
+
 #: 1 KB that every protocol can carry.
 TEXT = (string.ascii_letters + string.digits + "+/").encode() * 16
 QUEUE = b"orders"
@@ -311,4 +313,22 @@ TMQ = Wire(
     hello=_TMQ_HELLO,
     queue=f"{QUEUE.decode()}/{_TMQ_TYPE}",
 )
-WIRES = {wire.name: wire for wire in (PHPMQ, SSPQ, MMQP, TMQ)}
+_BODY, _PUSH = TEXT.decode(), 300
+ZBUS = Wire(
+    name="zbus",
+    url="zbus://127.0.0.1:0",
+    put=zbus.say(_BODY, cmd="pub", mq=QUEUE.decode(), id="1"),
+    burst=_BURST,
+    consumer=lambda: zbus.Subscriber(QUEUE.decode(), "default"),
+    # A window of 100 is opened again by 90 bytes, for every 50 messages.
+    shape=Shape(zbus.WINDOW, 2, len(TEXT) + _PUSH),
+    hello=zbus.UPGRADE,
+)
+WIRES = {wire.name: wire for wire in (PHPMQ, SSPQ, MMQP, TMQ, ZBUS)}
+#: The other dialect of zbus, one request after the other's answer: bench_zbus.py has it measured.
+ZBUS_HTTP = ZBUS._replace(
+    name="zbus-http",
+    put=zbus.request(TEXT, cmd="pub", mq=QUEUE.decode(), id="1"),
+    hello=b"",
+)
+ALL = {**WIRES, BEANSTALKD.name: BEANSTALKD, ZBUS_HTTP.name: ZBUS_HTTP}
