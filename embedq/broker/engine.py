@@ -28,7 +28,7 @@ from embedq.broker import (
 )
 from embedq.broker.inherited import Inheritance
 from embedq.broker.intake import check_batch, row_of, too_large
-from embedq.broker.leases import Deadlines, Lease
+from embedq.broker.leases import Deadlines, Lease, counter_before
 from embedq.broker.registry import Registry
 from embedq.broker.state import GroupState, QueueState
 from embedq.broker.telling import tell
@@ -73,7 +73,7 @@ class Engine(Registry):
         self.ids = MessageIds(store.key)
         self.counts_exact = store.clean
         self.interruptions = 0
-        self._counter = 0
+        self._counter = counter_before(store.epoch)
         self._closed = False
         self.writer = Writer(
             store,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from embedq.broker.entry import Entry
-from embedq.broker.leases import Lease
+from embedq.broker.leases import Lease, is_singular
 from embedq.broker.state import GroupState
 from embedq.storage.ops import Op, Reissue
 from embedq.storage.rows import DeliveryRow, Waiting
@@ -79,7 +79,7 @@ class Inheritance:
         self, engine: Engine, group: GroupState, row: DeliveryRow, entry: Entry, counter: int = 0
     ) -> Lease:
         """Make a lease of a delivery. Needs the lock."""
-        counter = counter or engine.next_counter(1)
+        counter = counter or _counter_of(engine, row)
         deadline = engine.monotonic() + group.queue.policy.lease_ms / 1000
         entry.attempt, entry.crashes = row.attempt, row.crashes
         lease = Lease(group, row.seq, row.attempt, counter, deadline)
@@ -126,7 +126,7 @@ class GiveAnew(Task):
             row = engine.store.latest(each.group, each.seq)
             if row is not None and self._is_open(group, row, each):
                 held = group.leases.get(each.seq)
-                counter = engine.next_counter(1) if held is None else held.counter
+                counter = _counter_of(engine, row) if held is None else held.counter
                 self._found.append((position, group, row, counter))
         anew = [(row.seq, row.group, row.attempt, counter) for _, _, row, counter in self._found]
         return (Reissue(anew),) if anew else ()
@@ -153,6 +153,15 @@ class GiveAnew(Task):
                 entry.max_attempts = message.max_attempts
                 lease = self._inheritance.hold(self._engine, group, row, entry, counter)
             self.leases[position] = lease
+
+
+def _counter_of(engine: Engine, row: DeliveryRow) -> int:
+    """Return under which counter a delivery goes on: its own.
+
+    What its client has noted under it counts then, also for a host after a host that has died
+    before the client heard of it. That of a host of an earlier version may be in use here.
+    """
+    return row.counter if is_singular(row.counter) else engine.next_counter(1)
 
 
 def inherit(desk: Desk, tokens: Iterable[bytes]) -> None:

@@ -22,12 +22,29 @@ _SWEEP: Final = 8_000
 #: Seconds until a lease that has ended is named again, if nobody could end it.
 _AGAIN_S: Final = 1.0
 
+#: Bits of a counter that count within an epoch; the epoch is above them.
+_COUNT_BITS: Final = 36
+
+
+def counter_before(epoch: int) -> int:
+    """Return the counter before the first one of an epoch: none is given out in two of them."""
+    return epoch << _COUNT_BITS
+
+
+def is_singular(counter: int) -> bool:
+    """Whether no other delivery of the file ever had this counter, but for its own later names.
+
+    Hosts of earlier versions counted from 1 in each epoch.
+    """
+    return counter > 1 << _COUNT_BITS
+
 
 class Lease:
     """The exclusive right of one consumer to one message, until `deadline`.
 
-    `counter` is the fencing token within the epoch: a later delivery of the same message has a
-    higher one. `attempt` counts deliveries started, the first is 1.
+    `counter` is the fencing token: a later delivery of the same message has a higher one, and
+    the next host goes on with the same one for a client that shows it. `attempt` counts
+    deliveries started, the first is 1.
     """
 
     __slots__ = ("attempt", "counter", "deadline", "entry", "group", "keeper", "message", "seq")

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from embedq.broker.awaiting import LoopWaiter
-from embedq.broker.leases import Lease
+from embedq.broker.leases import Lease, is_singular
 from embedq.broker.numbered import Numbers
 from embedq.ipc import frames
 from embedq.ipc.frames import Answer, Hello, Token, WireEnding
@@ -220,6 +220,8 @@ class Session:
         issued, as_counter = self.inherited[counter]
         if 0 < head < issued:
             # Given anew by a host that died with the client, before that wrote the new name.
+            if is_singular(as_counter):
+                return noted.get(as_counter)  # it was the old one
             return Progress.STARTED if noted else None
         return noted.get(as_counter) if head in {0, issued} else None
 

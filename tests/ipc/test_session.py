@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from embedq.broker.desk import Desk
-from embedq.broker.leases import Lease
+from embedq.broker.leases import Lease, counter_before
 from embedq.broker.numbered import Numbers
 from embedq.ipc import frames, session as module
-from embedq.ipc.marks import Marks, Progress
+from embedq.ipc.marks import Marks, Progress, word_of
 from embedq.ipc.session import Session
 from embedq.storage.memory import MemoryStore
 
@@ -96,16 +96,16 @@ def test_marks_tell_how_far_deliveries_have_come(leases: list[Lease], tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("head", "started"), [(EPOCH, [1]), (0, [1]), (EPOCH - 1, []), (EPOCH + 1, [])]
+    ("head", "counts"), [(EPOCH, True), (0, True), (EPOCH - 1, False), (EPOCH + 1, False)]
 )
 def test_marks_count_for_the_epoch_they_were_written_in(
-    leases: list[Lease], tmp_path: Path, head: int, started: list[int]
+    leases: list[Lease], tmp_path: Path, head: int, *, counts: bool
 ) -> None:
     marks = Marks.create(tmp_path, bytes(16), 4)
     session = made(marks=marks.path)
     session.add(leases[0])
     marks.renew(head, [(0, leases[0].counter)])
-    assert list(session.progress(EPOCH)) == started
+    assert list(session.progress(EPOCH)) == [leases[0].counter] * counts
     marks.close()
 
 
@@ -130,6 +130,23 @@ def test_a_name_that_a_client_died_without_writing_down_may_be_of_what_has_start
     session = made(marks=marks.path)
     session.inherit(leases[0], EPOCH - 1, 5)  # what the host in between called it
     assert session.progress(EPOCH) == {leases[0].counter: Progress.STARTED}
+    marks.close()
+
+
+def test_a_name_that_was_kept_tells_what_was_noted_before_a_host_gave_it_anew(
+    leases: list[Lease], tmp_path: Path
+) -> None:
+    marks = Marks.create(tmp_path, bytes(16), 4)
+    first = counter_before(EPOCH - 2) + 1
+    marks.renew(EPOCH - 2, [(0, word_of(first, Progress.DONE)), (1, first + 1)])
+    session = made(marks=marks.path)
+    for number, lease in enumerate(leases[:3]):
+        session.inherit(lease, EPOCH - 1, first + number)
+    done, runs, _ = leases[:3]
+    assert session.progress(EPOCH) == {
+        done.counter: Progress.DONE,
+        runs.counter: Progress.STARTED,
+    }
     marks.close()
 
 

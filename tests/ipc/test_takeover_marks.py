@@ -95,6 +95,27 @@ def test_what_a_client_noted_before_it_died_counts_for_the_host_that_reads_it(
     assert not left(hosts, leases)
 
 
+def test_what_a_client_noted_counts_after_a_host_that_died_before_the_client_heard_of_it(
+    hosts: Hosts,
+) -> None:
+    put(hosts, 4)
+    client = Client(hosts)
+    leases = noted(client)
+    group = hosts.open()
+    held = [shown(group, lease, started=lease is not leases["waits"]) for lease in leases.values()]
+    token = client.peer.token
+    client.peer.close()
+    client.peer = Peer(hosts.server.endpoint, session=token, numbers=client.numbers)
+    welcome = client.peer.hello(epoch=client.epoch, marks=str(client.marks.path), held=held)
+    assert len(welcome.tokens) == 4  # committed; what it noted is still of the first host
+    hosts.open(serve=False)
+    client.peer.close()
+    client.marks.close(remove=False)
+    group = hosts.open(grace_s=60)
+    assert come_again(hosts, group, 3) == expected(leases)
+    assert not left(hosts, leases)
+
+
 def test_a_host_that_does_not_read_what_was_noted_would_be_noticed(
     hosts: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
