@@ -10,7 +10,8 @@ EmbedqError
 │   └── StaleLease             └── UnknownMessage
 ├── QueueError           an answer of a queue
 │   ├── Empty                  ├── QueueNotFound         ├── QueueFull (retryable)
-│   └── QueuePaused (retryable)├── DuplicateConsumer     └── GroupNotFound
+│   ├── QueuePaused (retryable)├── DuplicateConsumer     ├── GroupNotFound
+│   ├── StageLost              ├── NotRetained           └── MessagesGone
 ├── NetworkError         a listener cannot listen, or one of its clients may not
 │   ├── ListenFailed           ├── TransportNotFound     ├── InsecureListener
 │   └── NotAllowed
@@ -214,6 +215,27 @@ class DuplicateConsumer(QueueError):
 
     code = "duplicate_consumer"
     hint = "name another group=, or pass compete=True to share the messages"
+
+
+class StageLost(QueueError):
+    """What the tasks of a sink have staged is not there, or not whole: nothing was published."""
+
+    code = "stage_lost"
+    hint = "write the batch again; two writers at once need a sinkId each"
+
+
+class NotRetained(QueueError):
+    """A stream would read from a queue that keeps nothing for it."""
+
+    code = "not_retained"
+    hint = "set the option `group`, which holds messages for the stream, or give the queue retain="
+
+
+class MessagesGone(QueueError):
+    """What a reader is to read next has been removed, or was never in this file."""
+
+    code = "messages_gone"
+    hint = "failOnDataLoss=false goes on with what there is; a new checkpoint begins anew"
 
 
 class NetworkError(EmbedqError):
