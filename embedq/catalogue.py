@@ -102,6 +102,11 @@ CATALOGUE: Final[Mapping[str, EventSpec]] = {
         "queue {queue!r}: {count} {what} were purged",
         "an operator removed messages or dead letters; `group` is None for all groups",
     ),
+    "stage_swept": _spec(
+        *(WARNING, "queue sink count"),
+        "queue {queue!r}: {count} messages that sink {sink!r} had staged were removed",
+        "what a writer had staged was never published: it ended, or its job did (stage_kept_s)",
+    ),
     # --- consumers
     "consumer_registered": _spec(
         *(INFO, "queue group consumer concurrency kind"),
@@ -298,6 +303,7 @@ FIELDS: Final[Mapping[str, str]] = {
     "attempt": "which delivery of the message it was, from 1",
     "crashes": "workers and hosts that have died while the message was being handled",
     "count": "how many messages",
+    "sink": "name of the sink, see sinkId",
     "error": "type and text of what was raised; of a worker: the traceback, or a sentence",
     "reason": "code of the dead letter's reason (lifecycle.md); of a drain: the signal, or stop; "
     "of a worker: how much it has done, or has become",

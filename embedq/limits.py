@@ -60,6 +60,15 @@ class Limits:
     #: seconds: a second put with the same dedup key within this window is the same message.
     dedup_window_s: float = 600.0
 
+    # Batches of Spark, staged and then published in one transaction
+
+    #: bytes: one batch. Everybody waits while it is published, some seconds for this much.
+    publish_bytes: int = 256 * MIB
+    #: bytes: all that is staged and not published. Writers that died must not fill the disk.
+    stage_bytes: int = 1024 * MIB
+    #: seconds: what was staged and not published by then leaves. Longer than any one Spark job.
+    stage_kept_s: float = 24 * 3600.0
+
     # The disk
 
     #: bytes: free space below which puts are refused. Acks and checkpoints need what is left.

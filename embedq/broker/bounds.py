@@ -108,7 +108,9 @@ class DroppingPut(BoundedPut):
         return super().prepare()
 
     def _make_room(self, missing: int) -> list[Op]:
-        self._drop = moves.Cancels(self._engine, self._queue, self._oldest(missing))
+        self._drop = moves.Cancels(
+            self._engine, self._queue, oldest(self._engine, self._queue, missing)
+        )
         return list(self._drop.prepare())
 
     def apply(self) -> None:
@@ -119,24 +121,24 @@ class DroppingPut(BoundedPut):
             self._engine.events.emit("dropped", times=count, queue=name, count=count)
         super().apply()
 
-    def _oldest(self, count: int) -> list[int]:
-        """Find messages to push out: the oldest ones that nobody is working at."""
-        queue = self._queue
-        leased = {seq for group in queue.groups for seq in group.leases}
-        sole = len(queue.groups) < 2 and queue.policy.retain_ms is None  # noqa: PLR2004
-        found: list[int] = []
-        after = 0
-        while len(found) < count:
-            rows = self._engine.store.range(queue.id, after, count + len(leased))
-            if not rows:
-                break
-            after = rows[-1].seq
-            found += [
-                row.seq
-                for row in rows
-                if row.seq not in leased and (sole or self._engine.store.unsettled(row.seq))
-            ]
-        return found[:count]
+
+def oldest(engine: Engine, queue: QueueState, count: int) -> list[int]:
+    """Find messages to push out: the oldest ones that nobody is working at."""
+    leased = {seq for group in queue.groups for seq in group.leases}
+    sole = len(queue.groups) < 2 and queue.policy.retain_ms is None  # noqa: PLR2004
+    found: list[int] = []
+    after = 0
+    while len(found) < count:
+        rows = engine.store.range(queue.id, after, count + len(leased))
+        if not rows:
+            break
+        after = rows[-1].seq
+        found += [
+            row.seq
+            for row in rows
+            if row.seq not in leased and (sole or engine.store.unsettled(row.seq))
+        ]
+    return found[:count]
 
 
 class Step:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from embedq.broker import staging
 from embedq.broker.changes import NewExpiry
 from embedq.broker.deadletters import DeadLetters
 from embedq.broker.endings import DONE, RELEASED, Ending, Failed, Rejected
@@ -32,6 +33,7 @@ from embedq.broker.stats import (
 from embedq.errors import InvalidOption, shown
 from embedq.policy import QueuePolicy
 from embedq.storage.rows import DeadRow, Stored
+from embedq.storage.staged import Part
 
 if TYPE_CHECKING:
     from embedq.broker.desk import Desk
@@ -200,6 +202,22 @@ class Office:
         """Remove dead letters; return how many. See DeadLetters."""
         letters = DeadLetters(self._desk, self._queue(queue))
         return letters.purge(*which.ids, **which.filters(), progress=progress)
+
+    # ------------------------------------------------------------- batches of Spark: staging
+
+    def stage_put(self, queue: str, sink: str, token: str, number: int, chunk: bytes) -> None:
+        """Keep a chunk of messages (chunks.py) until its batch is published; see staging."""
+        staging.stage_put(self._desk, self._queue(queue), sink, token, number, chunk)
+
+    def stage_publish(
+        self, queue: str, sink: str, batch: int, parts: list[Part], older: str = "error"
+    ) -> staging.Published:
+        """Put what the tasks of a batch have staged, once; see staging."""
+        return staging.stage_publish(self._desk, self._queue(queue), sink, batch, parts, older)
+
+    def stage_abort(self, sink: str, tokens: list[str] | None = None) -> int:
+        """Remove what a sink has staged, or some of its tasks; return how many chunks."""
+        return staging.stage_abort(self._desk, sink, tokens)
 
 
 def ending_of(how: object, reason: str = "") -> Ending:

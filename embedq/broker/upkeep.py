@@ -14,10 +14,11 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from embedq.broker import changes, moves, removal
+from embedq.broker import changes, moves, removal, staging
 from embedq.errors import EmbedqError, StorageError, StoreCorrupt
 from embedq.storage.ops import Forget
 from embedq.storage.port import Tally
+from embedq.storage.staged import ForgetSinks
 from embedq.storage.verify import Verifier
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class Upkeep:
         self._saved_at = engine.monotonic()
         #: When the thread will look again at what becomes ready at a time (ms).
         self._expected = 0
+        self._swept_at = self._saved_at
         self._seen = self._saved = (-1, -1)
         self._forgetting = False
         self._count_at = self._saved_at + ROUND_S
@@ -133,6 +135,7 @@ class Upkeep:
             self._expire,
             self._retire,
             self._collect,
+            self._sweep,
             self._rest,
             self.wake_due,
         ):
@@ -201,6 +204,12 @@ class Upkeep:
                 if task.op.reached is None:
                     break
 
+    def _sweep(self) -> None:
+        now = self._engine.monotonic()
+        if now - self._swept_at >= _SAVE_EVERY_S:
+            self._swept_at = now
+            staging.sweep(self._engine)
+
     def _rest(self) -> None:
         """Tidy up while nobody commits; save counts and prune dedup keys now and then."""
         engine = self._engine
@@ -224,7 +233,7 @@ class Upkeep:
         engine = self._engine
         for _ in range(_BATCHES):
             forget = Forget(engine.now_ms(), _MANY)
-            engine.writer.run(moves.Change([forget]))
+            engine.writer.run(moves.Change([forget, ForgetSinks(forget.now)]))
             self._forgetting = forget.removed == _MANY
             if not self._forgetting:
                 break

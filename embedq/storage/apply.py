@@ -17,6 +17,7 @@ from embedq.lifecycle import FINAL
 from embedq.policy import QueuePolicy
 from embedq.storage import burial, reads, statements as sql, tail
 from embedq.storage.apply_sessions import SessionApplier
+from embedq.storage.apply_staged import StagedApplier
 from embedq.storage.ops import (
     Ack,
     Bury,
@@ -114,6 +115,7 @@ class Applier:
             )
         }
         self._handlers.update(SessionApplier(connection, epoch).handlers)
+        self._handlers.update(StagedApplier(connection, take_seqs, self._put_rows).handlers)
 
     def apply(self, op: Op) -> None:
         """Do one operation other than PutPlain and Ack, which the store merges."""

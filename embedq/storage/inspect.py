@@ -272,7 +272,7 @@ class _Check:
         try:
             version = schema.version_of(self._connection, self.report.path)
         except NotAnEmbedqFile:
-            if not names >= set(schema.TABLES):
+            if not names >= set(schema.FIRST_TABLES):
                 raise
             self._find(Severity.DAMAGE, "the mark of an embedq file is damaged", _SALVAGE)
             return True

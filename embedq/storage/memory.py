@@ -14,7 +14,12 @@ from typing import Self
 from embedq.clock import Clock, SystemClock
 from embedq.errors import EmbedqError, GroupNotFound, InvalidOption, StorageError, StoreClosed
 from embedq.ids import KEY_BYTES, new_store_key
-from embedq.storage import memory_sessions, memory_tail, tail  # noqa: F401  # operations of theirs
+from embedq.storage import (  # operations of theirs, for the most part
+    memory_sessions,  # noqa: F401
+    memory_staged,  # noqa: F401
+    memory_tail,  # noqa: F401
+    tail,
+)
 from embedq.storage.backup import BackupReport, Lock
 from embedq.storage.memory_ops import apply
 from embedq.storage.memory_state import State
@@ -31,6 +36,7 @@ from embedq.storage.rows import (
     Stored,
     Waiting,
 )
+from embedq.storage.staged import SinkRow, StageRow
 
 
 class MemoryStore:
@@ -281,6 +287,15 @@ class MemoryStore:
         """Return one dead letter."""
         letters = self._open_state().dead.values()
         return next((row for row in letters if (row.seq, row.group) == (seq, group)), None)
+
+    def sink(self, queue: int, name: str) -> SinkRow | None:
+        """Return the newest batch that a sink has published into a queue."""
+        return self._open_state().sinks.get((queue, name))
+
+    def staged(self, name: str | None = None) -> list[StageRow]:
+        """Return what a sink has staged, None: what all have."""
+        stages = self._open_state().stages
+        return [stages[key][0] for key in sorted(stages) if name is None or key[0] == name]
 
     # -------------------------------------------------------------- catalogue and counts
 

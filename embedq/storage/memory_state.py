@@ -20,6 +20,7 @@ from embedq.storage.rows import (
     Touched,
     Waiting,
 )
+from embedq.storage.staged import SinkRow, StageRow
 
 
 class SessionRow(NamedTuple):
@@ -53,6 +54,8 @@ class State:
     dead: dict[int, DeadRow] = field(default_factory=dict)
     dedup: dict[tuple[int, str], tuple[int, int]] = field(default_factory=dict)  # seq, until
     sessions: dict[int, SessionRow] = field(default_factory=dict)
+    stages: dict[tuple[str, str, int], tuple[StageRow, bytes]] = field(default_factory=dict)
+    sinks: dict[tuple[int, str], SinkRow] = field(default_factory=dict)
 
     def copy(self) -> State:
         """Return a state of its own."""
@@ -65,6 +68,8 @@ class State:
             dead=dict(self.dead),
             dedup=dict(self.dedup),
             sessions=dict(self.sessions),
+            stages=dict(self.stages),
+            sinks=dict(self.sinks),
         )
 
     def new_id(self) -> int:

@@ -28,6 +28,7 @@ from embedq.storage.rows import (
     Stored,
     Waiting,
 )
+from embedq.storage.staged import SinkRow, StageRow
 
 
 class Load(NamedTuple):
@@ -173,6 +174,14 @@ class Store(Protocol):
 
     def dead_letter(self, seq: int, group: int) -> DeadRow | None:
         """Return one dead letter."""
+        ...
+
+    def sink(self, queue: int, name: str) -> SinkRow | None:
+        """Return the newest batch that a sink has published into a queue. Needs the lock."""
+        ...
+
+    def staged(self, name: str | None = None) -> list[StageRow]:
+        """Return what a sink has staged, None: what all have; by sink, token and number."""
         ...
 
     def begin_tally(self) -> Callable[[], Tally]:

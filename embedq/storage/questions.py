@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from embedq.errors import EmbedqError, GroupNotFound, StorageError
 from embedq.policy import QueuePolicy
-from embedq.storage import reads, statements as sql
+from embedq.storage import apply_staged, reads, statements as sql
 from embedq.storage.apply import Applier
 from embedq.storage.connection import DAMAGED, ERRORS, meaning
 from embedq.storage.port import Load, LoadDue, Tally
@@ -28,6 +28,7 @@ from embedq.storage.rows import (
     Stored,
     Waiting,
 )
+from embedq.storage.staged import SinkRow, StageRow
 
 T = TypeVar("T")
 
@@ -151,6 +152,14 @@ class Questions:
     def dead_letter(self, seq: int, group: int) -> DeadRow | None:
         """See the port."""
         return self.read(lambda db: reads.dead_letter(db, seq, group))
+
+    def sink(self, queue: int, name: str) -> SinkRow | None:
+        """See the port."""
+        return self.ask(lambda db: apply_staged.sink(db, queue, name))
+
+    def staged(self, name: str | None = None) -> list[StageRow]:
+        """See the port."""
+        return self.read(lambda db: apply_staged.staged(db, name))
 
     def begin_tally(self) -> Callable[[], Tally]:
         """See the port. The snapshot pins the log while it is being counted."""

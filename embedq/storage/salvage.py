@@ -39,6 +39,8 @@ _CONSEQUENCES: Final = {
     "delivery": "attempts may start again at 1, and settled messages may be delivered again",
     "dedup": "a repeated put may be stored twice",
     "session": "some deliveries name no worker",
+    "stage": "a batch that tasks of Spark have staged must be written again",
+    "sink": "a batch of Spark that is written again may be stored twice",
 }
 
 
@@ -170,7 +172,7 @@ def _bring_over(image: Image, part: Path, new: Path, now: int, report: Progress)
         roots = dict(connection.execute("SELECT name, rootpage FROM sqlite_schema"))
         connection.execute("BEGIN")
         rescue = Rescue(connection, shapes, now)
-        salvaged = Salvaged(new, whole=tables >= set(schema.TABLES))
+        salvaged = Salvaged(new, whole=tables >= set(schema.tables_of(version)))
         read = _read_whole if salvaged.whole else _read_wreck
         missing = read(image, shapes, roots, _counting(rescue, report))
         rescue.finish()
@@ -214,7 +216,7 @@ def _tables_if_whole(image: Image) -> set[str]:
 
 def _version_of(image: Image, tables: set[str]) -> int:
     """Return the version of the schema; a whole file that is not ours is refused."""
-    ours = tables >= set(schema.TABLES)
+    ours = tables >= set(schema.FIRST_TABLES)
     if tables and not ours and image.application != schema.APPLICATION_ID:
         raise NotAnEmbedqFile(
             "the file to salvage is a sound SQLite database, but not one of embedq's",

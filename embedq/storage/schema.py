@@ -130,8 +130,41 @@ CREATE UNIQUE INDEX session_token ON session (token) WHERE token IS NOT NULL;
 """
 
 
+_VERSION_2 = """
+-- Messages that the tasks of a sink have written and nobody has published yet, in chunks.
+CREATE TABLE stage (
+  id     INTEGER PRIMARY KEY,
+  queue  INTEGER NOT NULL,
+  sink   TEXT NOT NULL,
+  token  TEXT NOT NULL,                    -- of one attempt of one task
+  number INTEGER NOT NULL,                 -- of the chunk, from 0
+  messages INTEGER NOT NULL,               -- how many are in it
+  size   INTEGER NOT NULL,                 -- bytes of the chunk
+  at     INTEGER NOT NULL,                 -- ms
+  crc    INTEGER NOT NULL,                 -- CRC-32 of the chunk
+  chunk  BLOB NOT NULL                     -- MessagePack, see embedq.storage.staged
+);
+CREATE INDEX stage_sink ON stage (sink, token, number, queue, messages, size, at);
+
+-- The newest batch that a sink has published: the same one again adds nothing.
+CREATE TABLE sink (
+  queue   INTEGER NOT NULL,
+  name    TEXT NOT NULL,
+  batch   INTEGER NOT NULL,
+  messages INTEGER NOT NULL,               -- how many were in the batch
+  at      INTEGER NOT NULL,                -- ms
+  expires INTEGER NOT NULL,                -- ms
+  PRIMARY KEY (queue, name)
+) WITHOUT ROWID;
+"""
+
+
 def _create(database: sqlite_utils.Database) -> None:
     _run_script(database, _VERSION_1)
+
+
+def _add_stage(database: sqlite_utils.Database) -> None:
+    _run_script(database, _VERSION_2)
 
 
 def _run_script(database: sqlite_utils.Database, script: str) -> None:
@@ -145,12 +178,20 @@ def _run_script(database: sqlite_utils.Database, script: str) -> None:
 
 
 #: Step n brings a file from version n to version n + 1. Never edit one that has been released.
-MIGRATIONS: tuple[Callable[[sqlite_utils.Database], None], ...] = (_create,)
+MIGRATIONS: tuple[Callable[[sqlite_utils.Database], None], ...] = (_create, _add_stage)
 
 #: What this code reads and writes.
 VERSION = len(MIGRATIONS)
 
-TABLES = ("meta", "queue", "consumer_group", "msg", "delivery", "dead", "dedup", "session")
+#: The tables of version 1, by which a file of ours is known.
+FIRST_TABLES = ("meta", "queue", "consumer_group", "msg", "delivery", "dead", "dedup", "session")
+
+TABLES = (*FIRST_TABLES, "stage", "sink")
+
+
+def tables_of(version: int) -> tuple[str, ...]:
+    """Return the tables of a version of the schema."""
+    return FIRST_TABLES if version == 1 else TABLES
 
 
 def version_of(connection: sqlite3.Connection, path: str) -> int:

@@ -33,12 +33,13 @@ from embedq.storage.apply import Applier, Catalogue
 from embedq.storage.connection import ERRORS, Durability, meaning, open_writer
 from embedq.storage.fork import immortalise, on_fork
 from embedq.storage.maintenance import Maintenance
-from embedq.storage.ops import Ack, Op, PutPlain, PutRows, Save
+from embedq.storage.ops import Ack, Op, PutPlain, Save
 from embedq.storage.ownership import OwnerLock, Previous
 from embedq.storage.placement import Placement, log_files, prepare
 from embedq.storage.readers import Readers
 from embedq.storage.rows import Death
 from embedq.storage.space import DiskSpace, make_room
+from embedq.storage.staged import STORING
 from embedq.storage.wal import WriteAheadLog
 
 #: Seqs are reserved on disk in blocks, so that a single put writes one row and nothing else.
@@ -256,7 +257,7 @@ class SqliteStore(Maintenance):
                 pages += 1 + (len(op.seqs) >> 2)
             else:
                 applier.apply(op)
-                pages += 2
+                pages += getattr(op, "pages", 2)
                 exact |= isinstance(op, Save) and op.exact
         if singles:
             for start, size in sql.rungs(len(singles) // 6):
@@ -299,7 +300,7 @@ class SqliteStore(Maintenance):
         return first
 
     def _refuse_puts(self, batch: Sequence[Op]) -> None:
-        if any(isinstance(op, PutPlain | PutRows) for op in batch):
+        if any(isinstance(op, STORING) for op in batch):
             self.space.check()
 
     # ----------------------------------------------------------------------- failure
@@ -324,7 +325,7 @@ class SqliteStore(Maintenance):
         if what.code in {"store_failed", "store_corrupt"}:
             self.stop(what)
         if isinstance(what, StoreFull):
-            if any(isinstance(op, PutPlain | PutRows) for op in batch):
+            if any(isinstance(op, STORING) for op in batch):
                 self.space.refresh()
             elif self.space.drop_ballast():
                 # An ack must pass on a full disk: this is what the ballast is for. The log gets

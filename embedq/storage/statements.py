@@ -331,6 +331,29 @@ META_SET = (
     "INSERT INTO meta(key,value) VALUES (?,?) ON CONFLICT(key) DO UPDATE SET value=excluded.value"
 )
 
+# ----------------------------------------------------------------- stages and sinks
+
+_STAGED = "sink,token,number,queue,messages,size,at"
+STAGE_ADD = (
+    "INSERT INTO stage(queue,sink,token,number,messages,size,at,crc,chunk) "
+    "VALUES (?,?,?,?,?,?,?,?,?)"
+)
+#: These use stage_sink.
+STAGED_ONE = "SELECT 1 FROM stage WHERE sink=? AND token=? AND number=?"
+STAGED_CHUNK = "SELECT id,crc,chunk FROM stage WHERE sink=? AND token=? AND number=?"
+STAGED_BY = f"SELECT {_STAGED} FROM stage WHERE sink=? ORDER BY sink,token,number"
+STAGED_ALL = f"SELECT {_STAGED} FROM stage ORDER BY sink,token,number"
+UNSTAGE = "DELETE FROM stage WHERE sink=?"
+UNSTAGE_TOKEN = "DELETE FROM stage WHERE sink=? AND token=?"  # noqa: S105  # no password
+UNSTAGE_ONE = "DELETE FROM stage WHERE id=?"
+SINK_NEWEST = "SELECT queue,name,batch,messages,at,expires FROM sink WHERE queue=? AND name=?"
+SINK_SET = (
+    "INSERT INTO sink(queue,name,batch,messages,at,expires) VALUES (?,?,?,?,?,?) "
+    "ON CONFLICT(queue,name) DO UPDATE SET batch=excluded.batch, messages=excluded.messages, "
+    "at=excluded.at, expires=excluded.expires"
+)
+SINK_FORGET = "DELETE FROM sink WHERE expires<=?"
+
 
 def is_run(seqs: list[int]) -> bool:
     """Whether seqs are several in ascending order without a gap."""

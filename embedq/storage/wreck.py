@@ -88,6 +88,8 @@ def shapes_of(connection: sqlite3.Connection) -> dict[str, Shape]:
     shapes: dict[str, Shape] = {}
     for table in schema.TABLES:
         info = connection.execute(f"PRAGMA table_info({table})").fetchall()
+        if not info:
+            continue  # it came with a later version
         indexes = connection.execute(f"PRAGMA index_list({table})").fetchall()
         shapes[table] = Shape(
             table,

@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 
 from embedq import Broker, Delivery, Queue
+from embedq.broker.chunks import PlainBodies, encode
 from embedq.broker.desk import Desk
+from embedq.broker.staging import sweep
 from embedq.catalogue import CATALOGUE, COUNTED
 from embedq.clock import VirtualClock
 from embedq.errors import StoreBusy, StoreFailed, StoreFull
@@ -123,6 +125,14 @@ def drop(scene: Scene) -> None:
     small = scene.broker.queue("small", max_length=1, when_full="drop_oldest")
     small.put("x")
     small.put("y")
+
+
+def stage(scene: Scene) -> None:
+    scene.orders.put("x")
+    chunk = encode(PlainBodies(0, [b"1"]))
+    scene.desk.office.stage_put("orders", "sink", "token", 0, chunk)
+    scene.clock.advance(scene.desk.limits.stage_kept_s + 1)
+    sweep(scene.desk)
 
 
 def strand(scene: Scene) -> None:
@@ -261,6 +271,7 @@ SCENES: dict[str, Callable[[Scene], object]] = {
     "corrupt": damage,
     "redriven": redrive,
     "dropped": drop,
+    "stage_swept": stage,
     "purged": lambda scene: scene.orders.group(start="beginning").purge(),
     "consumer_registered": work,
     "consumer_error": busy,

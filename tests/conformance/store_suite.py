@@ -25,6 +25,7 @@ from tests.conformance.reopening import Reopening
 from tests.conformance.retention import Retention
 from tests.conformance.sessions import Sessions
 from tests.conformance.settlement import Settlement
+from tests.conformance.staging import Staging
 from tests.conformance.tails import Tails
 
 THEMES = (
@@ -40,6 +41,7 @@ THEMES = (
     Reopening,
     Sessions,
     Tails,
+    Staging,
     Atomicity,
 )
 
@@ -57,6 +59,7 @@ class StoreSuite(
     Reopening,
     Sessions,
     Tails,
+    Staging,
     Atomicity,
 ):
     """All themes in one class."""

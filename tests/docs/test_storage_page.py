@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from embedq import ErrorInfo, QueuePolicy
+from embedq.broker.chunks import PlainBodies, encode
+from embedq.broker.desk import Desk
 from embedq.broker.engine import Engine
 from embedq.broker.host import open_engine
 from embedq.broker.moves import Claim
@@ -16,6 +18,7 @@ from embedq.broker.waiting import Waiter
 from embedq.clock import VirtualClock
 from embedq.message import draft
 from embedq.storage import schema
+from embedq.storage.staged import Part
 from tests.docs.markdown import ROOT
 
 PAGE = (ROOT / "docs" / "storage.md").read_text(encoding="utf-8")
@@ -239,6 +242,29 @@ def pause(watched: Watched) -> Call:
     return lambda: watched.engine.pause(queue)
 
 
+def staged(watched: Watched) -> tuple[Desk, Part]:
+    desk = watched.engine
+    assert isinstance(desk, Desk)
+    desk.queue("q")
+    desk.office.stage_put("q", "sink", "token", 0, encode(PlainBodies(0, [b"1"])))
+    return desk, Part("token", 1, 1)
+
+
+def stage(watched: Watched) -> Call:
+    watched.engine.queue("q")
+    return lambda: staged(watched)
+
+
+def publish(watched: Watched) -> Call:
+    desk, part = staged(watched)
+    return lambda: desk.office.stage_publish("q", "sink", 0, [part])
+
+
+def publish_again(watched: Watched) -> Call:
+    publish(watched)()
+    return publish(watched)
+
+
 CALLS: dict[str, Callable[[Watched], Call]] = {
     "put, put_many, put_drafts": put,
     "put, put_many, put_drafts while a consumer waits": put_to_waiting,
@@ -257,6 +283,9 @@ CALLS: dict[str, Callable[[Watched], Call]] = {
     "cancel": cancel,
     "queue, group": declare,
     "pause": pause,
+    "stage_put": stage,
+    "stage_publish": publish,
+    "stage_publish of a batch that was published": publish_again,
 }
 TOLD = {plain(call): tables for call, tables in table_under(PAGE, "Who writes what")}
 

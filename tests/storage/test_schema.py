@@ -32,7 +32,7 @@ def add_and_fail(database: sqlite_utils.Database) -> None:
     raise RuntimeError("the power failed, so to speak")
 
 
-VERSION_2: tuple[Step, ...] = (*schema.MIGRATIONS, add_origin)
+NEXT: tuple[Step, ...] = (*schema.MIGRATIONS, add_origin)
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_a_newer_version_is_refused(empty: sqlite3.Connection, version: int) -> 
     empty.execute(f"PRAGMA user_version={version}")
     with pytest.raises(SchemaTooNew, match=f"version {version}") as caught:
         version_of(empty)
-    assert "up to 1" in caught.value.message
+    assert f"up to {schema.VERSION}" in caught.value.message
     assert "install" in (caught.value.hint or "")
 
 
@@ -134,24 +134,24 @@ def test_a_newer_file_stays_as_it_was(tmp_path: Path) -> None:
 
 def test_a_migrated_file_is_like_a_new_one(empty: sqlite3.Connection) -> None:
     schema.migrate(empty, 0)
-    schema.migrate(empty, 1, VERSION_2)
+    schema.migrate(empty, schema.VERSION, NEXT)
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as new:
-        schema.migrate(new, 0, VERSION_2)
+        schema.migrate(new, 0, NEXT)
         assert tables_of(new) == tables_of(empty)
         assert ("archive_at", 'CREATE INDEX "archive_at" ON "archive" ("at")') in tables_of(new)
-    assert empty.execute("PRAGMA user_version").fetchone() == (2,)
+    assert empty.execute("PRAGMA user_version").fetchone() == (len(NEXT),)
 
 
 def test_a_step_that_fails_leaves_the_older_version_whole(empty: sqlite3.Connection) -> None:
     schema.migrate(empty, 0)
     before = tables_of(empty)
     with pytest.raises(RuntimeError, match="the power failed"):
-        schema.migrate(empty, 1, (*schema.MIGRATIONS, add_and_fail))
+        schema.migrate(empty, schema.VERSION, (*schema.MIGRATIONS, add_and_fail))
     assert tables_of(empty) == before
-    assert version_of(empty) == 1
+    assert version_of(empty) == schema.VERSION
     assert not empty.in_transaction
-    schema.migrate(empty, 1, VERSION_2)  # the next opening goes on from there
-    assert empty.execute("PRAGMA user_version").fetchone() == (2,)
+    schema.migrate(empty, schema.VERSION, NEXT)  # the next opening goes on from there
+    assert empty.execute("PRAGMA user_version").fetchone() == (len(NEXT),)
 
 
 def test_each_step_is_a_transaction_of_its_own(empty: sqlite3.Connection) -> None:
@@ -160,8 +160,8 @@ def test_each_step_is_a_transaction_of_its_own(empty: sqlite3.Connection) -> Non
         raise RuntimeError("the power failed, so to speak")
 
     with pytest.raises(RuntimeError):
-        schema.migrate(empty, 0, (*VERSION_2, fail))
-    assert empty.execute("PRAGMA user_version").fetchone() == (2,)
+        schema.migrate(empty, 0, (*NEXT, fail))
+    assert empty.execute("PRAGMA user_version").fetchone() == (len(NEXT),)
     assert {"archive", "unwanted"} & dict(tables_of(empty)).keys() == {"archive"}
 
 
@@ -197,12 +197,12 @@ def test_the_recipe_keeps_every_message(tmp_path: Path, monkeypatch: pytest.Monk
     before = store.range(declared.row.id, 0, 9)
     store.close(clean=True)
 
-    monkeypatch.setattr(schema, "MIGRATIONS", VERSION_2)
-    monkeypatch.setattr(schema, "VERSION", 2)
-    monkeypatch.setattr(schema.migrate, "__defaults__", (VERSION_2,))
+    monkeypatch.setattr(schema, "MIGRATIONS", NEXT)
+    monkeypatch.setattr(schema, "VERSION", len(NEXT))
+    monkeypatch.setattr(schema.migrate, "__defaults__", (NEXT,))
     for _ in range(2):  # the second opening migrates nothing
         store = open_store(path)
-        assert store.connection.execute("PRAGMA user_version").fetchone() == (2,)
+        assert store.connection.execute("PRAGMA user_version").fetchone() == (len(NEXT),)
         assert store.range(declared.row.id, 0, 9) == before
         store.close(clean=True)
 

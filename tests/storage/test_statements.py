@@ -45,6 +45,8 @@ SCANS = {
     "DEAD_COUNTS": "SCAN dead USING COVERING INDEX dead_queue",
     "OPEN_DELIVERIES": "SCAN delivery",
     "GROUP_DELIVERIES_REMOVE": "SCAN delivery",
+    "STAGED_ALL": "SCAN stage USING COVERING INDEX stage_sink",
+    "SINK_FORGET": "SCAN sink",
 }
 
 #: What is sorted afterwards: a chunk, or the groups of one queue.

@@ -1,0 +1,113 @@
+"""A file that an embedq of version 1 wrote is opened with all that is in it.
+
+`version_1.sql` is such a file, as text: messages of every kind, deliveries, a dead letter.
+"""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from embedq.broker.host import open_engine
+from embedq.clock import VirtualClock
+from embedq.errors import SchemaTooNew
+from embedq.storage import schema
+from embedq.storage.inspect import check
+from embedq.storage.salvage import salvage
+from embedq.storage.sqlite import open_store
+
+DUMP = Path(__file__).with_name("version_1.sql")
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    path = tmp_path / "old.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.executescript(DUMP.read_text(encoding="utf-8"))
+        connection.execute("PRAGMA journal_mode=WAL")
+    path.chmod(0o600)
+    return path
+
+
+def contents(path: Path) -> dict[str, list[tuple]]:
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+        return {
+            table: connection.execute(f"SELECT * FROM {table}").fetchall()
+            for table in schema.FIRST_TABLES
+            if table != "meta"
+        }
+
+
+def version_of(path: Path) -> int:
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+        return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def test_a_file_of_version_1_keeps_every_row_and_is_migrated_once(old: Path) -> None:
+    before = contents(old)
+    assert version_of(old) == 1
+    for _ in range(2):
+        open_store(old).close(clean=True)
+        assert version_of(old) == schema.VERSION
+        assert contents(old) == before
+    assert check(old).findings == []
+
+
+def test_what_waited_in_a_file_of_version_1_is_delivered(old: Path) -> None:
+    with open_engine(old, clock=VirtualClock(), upkeep=False) as engine:
+        queue = engine.queues["orders"]
+        bodies = [lease.message.body for lease in engine.claim(queue.groups[0], 99)]
+    assert {f"plain {n}".encode() for n in range(2, 12)} <= set(bodies)
+
+
+def test_a_file_of_version_1_can_be_checked_and_salvaged_without_being_opened(
+    old: Path, tmp_path: Path
+) -> None:
+    assert check(old).findings == []
+    assert version_of(old) == 1
+    new = tmp_path / "new.db"
+    salvaged = salvage(old, new)
+    assert salvaged.whole
+    assert contents(new)["msg"] == contents(old)["msg"]
+    assert version_of(new) == schema.VERSION
+
+
+def test_a_program_killed_in_the_middle_of_the_migration_leaves_version_1_whole(
+    old: Path,
+) -> None:
+    before = contents(old)
+    died = subprocess.run([sys.executable, "-c", KILLED, str(old)], check=False, timeout=60)
+    assert died.returncode == -signal.SIGKILL
+    assert version_of(old) == 1
+    assert contents(old) == before
+    open_store(old).close(clean=True)
+    assert (version_of(old), contents(old)) == (schema.VERSION, before)
+
+
+#: The child alone has a migration that ends it after its first statement.
+KILLED = """
+import os, signal, sys
+from embedq.storage import schema, sqlite
+
+def killed(database):
+    schema.MIGRATIONS[1](database)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+schema.migrate.__defaults__ = ((schema.MIGRATIONS[0], killed),)
+sqlite.open_store(sys.argv[1])
+"""
+
+
+def test_an_embedq_of_version_1_refuses_the_file_from_then_on(
+    old: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_store(old).close(clean=True)
+    monkeypatch.setattr(schema, "VERSION", 1)
+    with pytest.raises(SchemaTooNew, match="schema version 2; this embedq reads versions up to 1"):
+        open_store(old)
