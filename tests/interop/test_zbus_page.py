@@ -98,7 +98,7 @@ def told(broker: Broker, listener: BrokerListener, folder: Path) -> dict[str, An
 
 
 def test_a_page_puts_gets_and_takes_over_websocket_and_http(broker, folder):
-    assert told(broker, broker.listen("zbus://127.0.0.1:0?cors=*"), folder) == {
+    assert told(broker, broker.listen("zbus://127.0.0.1:0?cors=*&origins=*"), folder) == {
         "created": "OK, CREATE (mq=q,channel=c)",
         "subscribed": "OK, SUB (mq=q,channel=c)",
         "put": [200, 200, 200, 200],
@@ -110,6 +110,6 @@ def test_a_page_puts_gets_and_takes_over_websocket_and_http(broker, folder):
     }
 
 
-def test_a_page_of_another_origin_reads_nothing_over_http_unless_it_may(broker, folder):
-    found = told(broker, broker.listen("zbus://127.0.0.1:0"), folder)
+def test_a_page_of_another_origin_sends_nothing_over_http_unless_it_may(broker, folder):
+    found = told(broker, broker.listen("zbus://127.0.0.1:0?origins=null"), folder)
     assert found == {"failed": "TypeError: Failed to fetch"}

@@ -31,7 +31,7 @@ class Http:
         self.socket.sendall(data)
 
     def request(self, body: bytes = b"", *, path: str = "/", **headers: str) -> None:
-        lines = [f"POST {path} HTTP/1.1", "Host: x"]
+        lines = [f"POST {path} HTTP/1.1", "Host: localhost"]
         lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
         lines.append(f"Content-Length: {len(body)}")
         self.send(("\r\n".join(lines) + "\r\n\r\n").encode() + body)

@@ -11,6 +11,7 @@ from websockets.frames import Opcode
 from embedq.payload import JSON
 from embedq_transports.zbus.limits import ZbusLimits
 from embedq_transports.zbus.message import Came, Ended, Fault, Malformed, Message, Opened, Write
+from embedq_transports.zbus.visitors import Visitors
 from embedq_transports.zbus.wire import ServerWire
 from tests.transports.zbus.frames_of import UPGRADE, frame, message
 from tests.transports.zbus.vectors import WEBSOCKET
@@ -94,17 +95,20 @@ def test_a_wish_for_another_protocol_is_not_heard():
     assert second.message.text("cmd") == "create"
 
 
-def test_pages_of_other_origins_are_refused_where_origins_are_named():
+def test_pages_of_other_origins_are_refused_unless_they_are_named():
+    own = UPGRADE.replace(b"Host:", b"Origin: http://127.0.0.1\r\nHost:")
     evil = UPGRADE.replace(b"Host:", b"Origin: http://evil\r\nHost:")
+    older = UPGRADE.replace(b"Host:", b"Sec-WebSocket-Origin: http://evil\r\nHost:")
     good = UPGRADE.replace(b"Host:", b"Origin: http://good\r\nHost:")
 
     def picky() -> ServerWire:
-        return ServerWire(origins={"http://good"})
+        return ServerWire(visitors=Visitors(frozenset({"http://good"})))
 
-    assert fault(picky().feed(evil)).answer.startswith(b"HTTP/1.1 403")
-    assert isinstance(picky().feed(good)[0], Opened)
-    assert isinstance(picky().feed(UPGRADE)[0], Opened)  # no page at all
-    assert isinstance(fed(evil)[0], Opened)
+    for refused in (evil, older):
+        assert fault(picky().feed(refused)).answer.startswith(b"HTTP/1.1 403")
+    for welcome in (own, good, UPGRADE):  # the last one is of no page at all
+        assert isinstance(picky().feed(welcome)[0], Opened)
+    assert isinstance(ServerWire(visitors=Visitors(frozenset({"*"}))).feed(evil)[0], Opened)
 
 
 def test_a_message_has_five_members_and_all_others_are_passed_over():

@@ -24,7 +24,8 @@ class ZbusTransport:
     `memory` (1000): how many messages a queue of the type memory keeps, 0 is no bound.
     `call_timeout` (30s): after how long a call over HTTP is answered with 504. `constant`
     (false): whether signatures count that are the same for every message. `origins`: whose
-    pages may open a WebSocket; `cors`: whose pages may read answers, * is everybody's.
+    pages may open a WebSocket; `cors`: whose pages may send over HTTP and read answers; `hosts`:
+    by which names it may be called beside addresses and localhost. * is everybody's, or any.
     """
 
     name: Final = "zbus"

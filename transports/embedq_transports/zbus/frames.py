@@ -6,7 +6,7 @@ Does not know: JSON, commands.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from websockets.frames import Close, CloseCode, Frame, Opcode
@@ -35,24 +35,17 @@ def is_websocket(headers: Sequence[tuple[bytes, bytes]]) -> bool:
 
 
 def handshake(
-    method: str,
-    headers: Sequence[tuple[bytes, bytes]],
-    origins: Collection[str] | None,
-    extra: Mapping[str, str],
+    method: str, headers: Sequence[tuple[bytes, bytes]], extra: Mapping[str, str]
 ) -> Opened | Fault:
-    """Answer the wish for a WebSocket. `origins`: whose pages may, None is everybody's."""
+    """Answer the wish for a WebSocket. `extra`: headers that the answer gets beside its own."""
     named = {name.lower(): value.strip() for name, value in headers}
     key = named.get(b"sec-websocket-key", b"")
-    origin = named.get(b"origin", named.get(b"sec-websocket-origin"))
     if named.get(b"sec-websocket-version") != _VERSION:
         answer = refusal(426, "version 13 is spoken here", "sec-websocket-version: 13")
         return Fault("handshake", "a version of WebSocket that is not 13", answer)
     if method != "GET" or len(key) != _KEY_BYTES:
         text = "a WebSocket begins with GET and a key"
         return Fault("handshake", text, refusal(400, text))
-    if origins is not None and origin is not None and origin.decode("latin-1") not in origins:
-        text = "this origin may not connect"
-        return Fault("origin", text, refusal(403, text))
     lines = [
         "HTTP/1.1 101 Switching Protocols",
         "upgrade: websocket",

@@ -97,11 +97,12 @@ class Opened(msgspec.Struct, frozen=True):
 
 
 class Malformed(msgspec.Struct, frozen=True):
-    """What is no zbus message: it is answered with 400, and the connection lives."""
+    """What is no zbus message, or may not come: it is answered, and the connection lives."""
 
     text: str = "json format required"
     wire_id: str | None = None
     last: bool = False
+    status: int = 400
 
 
 class Fault(msgspec.Struct, frozen=True):

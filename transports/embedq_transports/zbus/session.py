@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
+from http import HTTPStatus
 from typing import Final
 
 from embedq.errors import EmbedqError
@@ -62,7 +63,7 @@ class ZbusSession(Session):
         self.commands = Commands(self)
         self._asks = connection.site.asks
         self._wire = ServerWire(
-            terms.limits, origins=terms.origins, keep_raw=self._asks, extra=terms.allowed
+            terms.limits, visitors=terms.visitors, keep_raw=self._asks, extra=terms.allowed
         )
         self._replies = Replies(connection.write, self._over)
         self._waiting: deque[Event] = deque()
@@ -115,7 +116,7 @@ class ZbusSession(Session):
         while self._waiting and not self._busy and not self._is_over:
             event = self._waiting[0]
             is_put = isinstance(event, Came) and event.message.text("cmd") == "pub"
-            if self._puts and not (is_put and not self._asks):
+            if self._puts and not is_put:
                 break
             if len(self._replies) >= _UNANSWERED:
                 break
@@ -150,8 +151,10 @@ class ZbusSession(Session):
                 reply = self._replies.place()
                 reply.then = self._opened
                 self._replies.fill(reply, data)
-            case Malformed(text, wire_id, last):
-                Task(self, last=last).done(told(400, text, wire_id))
+            case Malformed(text, wire_id, last, status):
+                if status == HTTPStatus.FORBIDDEN:
+                    self.connection.site.count("refused", "page")
+                Task(self, last=last).done(told(status, text, wire_id))
             case Fault(code, text, answer):
                 self.connection.site.faulty(self.connection, code, text)
                 self._cause = "protocol"

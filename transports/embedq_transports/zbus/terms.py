@@ -12,6 +12,7 @@ from typing import Final
 from embedq.limits import LIMITS
 from embedq.net import Options, Site
 from embedq_transports.zbus.limits import ZBUS_LIMITS, ZbusLimits
+from embedq_transports.zbus.visitors import EVERYBODY, Visitors
 
 #: Messages that a queue of the type memory keeps, as in the original.
 _MEMORY: Final = 1000
@@ -22,22 +23,21 @@ _CALL_S: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """`memory`: the bound of queues of that type, None is none. `origins`: whose pages may come.
+    """`memory`: the bound of queues of that type, None is none. `visitors`: whose pages may come.
 
-    `cors`: whose pages may read answers, "*" is everybody's. `constant`: signatures that are the
-    same for every message count. `call_s`: how long a call over HTTP may take.
+    `constant`: signatures that are the same for every message count. `call_s`: how long a call
+    over HTTP may take.
     """
 
     limits: ZbusLimits
     memory: int | None
     call_s: float
     constant: bool
-    origins: frozenset[str] | None
-    cors: frozenset[str]
+    visitors: Visitors
 
     def allowed(self, origin: str) -> dict[str, str]:
         """Return the headers that let a page of this origin read an answer."""
-        if not origin or not self.cors & {"*", origin}:
+        if not origin or not self.visitors.cors & {EVERYBODY, origin}:
             return {}
         return {
             "access-control-allow-origin": origin,
@@ -49,7 +49,6 @@ class Terms:
 def terms_of(options: Options, site: Site) -> Terms:
     """Read the options of a listener. Raises InvalidOption."""
     memory = options.number("memory", _MEMORY, 0, _LENGTH_MOST)
-    origins = options.text("origins")
     return Terms(
         limits=replace(
             ZBUS_LIMITS,
@@ -59,8 +58,18 @@ def terms_of(options: Options, site: Site) -> Terms:
         memory=memory or None,
         call_s=options.seconds("call_timeout", _CALL_S),
         constant=options.flag("constant", default=False),
-        origins=None if origins is None else _words(origins),
+        visitors=_visitors(options, site),
+    )
+
+
+def _visitors(options: Options, site: Site) -> Visitors:
+    hosts = _words((options.text("hosts") or "").lower())
+    # A page has no secret, and reaches no socket in the file system: its name does not matter.
+    any_host = EVERYBODY in hosts or site.place.path is not None or (site.asks and not hosts)
+    return Visitors(
+        origins=_words(options.text("origins") or ""),
         cors=_words(options.text("cors") or ""),
+        hosts=None if any_host else hosts | {site.place.host.lower()},
     )
 
 

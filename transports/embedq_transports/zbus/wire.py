@@ -6,13 +6,14 @@ Does not know: commands, sockets, time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 
 from embedq_transports.zbus.frames import FrameReader, handshake, is_websocket
-from embedq_transports.zbus.http import HttpReader, Request
+from embedq_transports.zbus.http import HttpReader, Request, refusal
 from embedq_transports.zbus.limits import ZBUS_LIMITS, ZbusLimits
 from embedq_transports.zbus.message import Came, Event, Fault, Malformed, Opened
 from embedq_transports.zbus.requests import NoMessage, message_of_json, message_of_request
+from embedq_transports.zbus.visitors import Visitors
 
 #: Headers that the answer to a handshake gets beside its own, for an origin.
 Extra = Callable[[str], Mapping[str, str]]
@@ -21,7 +22,7 @@ Extra = Callable[[str], Mapping[str, str]]
 class ServerWire:
     """Reads what a client sends. After Fault or Ended comes nothing more.
 
-    `origins`: whose pages may open a WebSocket, None is everybody's. `keep_raw`: signatures are
+    `visitors`: whose pages may send anything, None is everybody's. `keep_raw`: signatures are
     checked.
     """
 
@@ -29,12 +30,12 @@ class ServerWire:
         self,
         limits: ZbusLimits = ZBUS_LIMITS,
         *,
-        origins: Collection[str] | None = None,
+        visitors: Visitors | None = None,
         keep_raw: bool = False,
         extra: Extra = lambda _origin: {},
     ) -> None:
         self._limits = limits
-        self._origins = origins
+        self._visitors = visitors
         self._keep_raw = keep_raw
         self._extra = extra
         self._http: HttpReader | None = HttpReader(limits)
@@ -88,9 +89,7 @@ class ServerWire:
 
     def _request(self, request: Request, events: list[Event]) -> None:
         if request.upgrade and is_websocket(request.headers):
-            origin = next((v for n, v in request.headers if n.lower() == b"origin"), b"")
-            extra = self._extra(origin.decode("latin-1"))
-            answer = handshake(request.method, request.headers, self._origins, extra)
+            answer = self._handshake(request)
             events.append(answer)
             if isinstance(answer, Opened):
                 self._http, self._frames = None, FrameReader(self._limits)
@@ -106,7 +105,33 @@ class ServerWire:
             name = None if wire_id is None else wire_id.decode("utf-8", "replace")
             events.append(Malformed(str(error), name, last=not request.keep))
             return
-        events.append(Came(message, last=not request.keep, bare=request.method == "HEAD"))
+        fields, last = message.fields, not request.keep
+        if self._visitors is not None:
+            refused = self._visitors.refuses(
+                fields.get("host"),
+                fields.get("origin"),
+                fields.get("sec-fetch-site"),
+                websocket=False,
+            )
+            if refused is not None:
+                events.append(Malformed(refused, message.text("id"), last=last, status=403))
+                return
+        events.append(Came(message, last=last, bare=request.method == "HEAD"))
+
+    def _handshake(self, request: Request) -> Opened | Fault:
+        """Answer the wish for a WebSocket."""
+        said = {name.lower(): value.decode("latin-1") for name, value in request.headers}
+        origin = said.get(b"origin")
+        if self._visitors is not None:
+            refused = self._visitors.refuses(
+                said.get(b"host"),
+                said.get(b"sec-websocket-origin") if origin is None else origin,
+                said.get(b"sec-fetch-site"),
+                websocket=True,
+            )
+            if refused is not None:
+                return Fault("origin", refused, refusal(403, refused))
+        return handshake(request.method, request.headers, self._extra(origin or ""))
 
     # -------------------------------------------------------------------------- WebSocket
 
