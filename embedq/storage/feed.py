@@ -12,6 +12,7 @@ it is. Every function answers from the snapshot of its connection, with a statem
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from functools import cache
 from typing import Final, Literal
 
@@ -29,6 +30,8 @@ _ROW_BYTES: Final = 1_000_000_000
 _SPAN: Final = 200_000
 #: Where the numbers of an epoch begin in the order of closing (embedq.storage.sqlite).
 _CLOSING_SHIFT: Final = 40
+#: Above every position there is.
+_EVERYTHING: Final = 1 << 62
 
 #: What each feed is ordered by, its rows, and whose they are.
 _SOURCES: Final[dict[Feed, tuple[str, str, str]]] = {
@@ -106,6 +109,10 @@ class Wanted(msgspec.Struct, frozen=True):
     rows: int = 8192
     states: tuple[int | str, ...] = ()
 
+    def going_on(self, part: Part) -> Wanted:
+        """Return what is left of the range after a part of it."""
+        return msgspec.structs.replace(self, after=part.reached)
+
 
 class Part(msgspec.Struct, frozen=True):
     """All wanted rows with a position up to `reached`, in order; there may be none.
@@ -121,13 +128,36 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Extent(msgspec.Struct, frozen=True):
-    """How far a feed goes. `head`: its last position, 0 if it is empty.
+    """How far a feed goes: the positions of its first and its last row, both 0 if it is empty.
 
     `ceiling`: no position above it was ever given; who has read further has read another file.
     """
 
+    first: int
     head: int
     ceiling: int
+
+
+class Member(msgspec.Struct, frozen=True):
+    """A group: the number of its queue, its name, and up to where its messages may be gone."""
+
+    queue: int
+    name: str
+    floor: int
+
+
+class Survey(msgspec.Struct, frozen=True):
+    """What a reader of a feed must know of the file, from one snapshot.
+
+    `queues`: names by number. `retained`: the numbers of queues with retain=. `key`: what ids are
+    made with.
+    """
+
+    queues: dict[int, str]
+    retained: tuple[int, ...]
+    groups: dict[int, Member]
+    extent: Extent
+    key: bytes
 
 
 def heading(feed: Feed, columns: tuple[str, ...]) -> tuple[str, ...]:
@@ -137,11 +167,15 @@ def heading(feed: Feed, columns: tuple[str, ...]) -> tuple[str, ...]:
     return ("position", *numbers, *texts)
 
 
-def read(connection: sqlite3.Connection, wanted: Wanted) -> Part:
-    """Return the next part of a feed. Call again with `after=part.reached` until `through`."""
+def read(connection: sqlite3.Connection, wanted: Wanted, part_bytes: int | None = None) -> Part:
+    """Return the next part of a feed. Call again with `after=part.reached` until `through`.
+
+    No value in it has more than `part_bytes` (PART_BYTES), unless a single row has.
+    """
     rows = wanted.rows
+    most = part_bytes or PART_BYTES
     while True:
-        size = PART_BYTES if rows > 1 else _ROW_BYTES
+        size = most if rows > 1 else _ROW_BYTES
         before = connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, size)
         try:
             return _read(connection, wanted, rows)
@@ -250,17 +284,41 @@ def extent(connection: sqlite3.Connection, feed: Feed) -> Extent:
     nothing, and nothing will be added below it.
     """
     if feed == "dead":
-        head = _number(connection, "SELECT max(id) FROM dead")
-        ceiling = _number(connection, "SELECT seq FROM sqlite_sequence WHERE name='dead'")
+        first, head = _numbers(connection, "SELECT min(id), max(id) FROM dead")
+        (ceiling,) = _numbers(connection, "SELECT seq FROM sqlite_sequence WHERE name='dead'")
     elif feed == "history":
+        ends = "SELECT min(closed), max(closed) FROM delivery WHERE grp=? AND closed IS NOT NULL"
         groups = connection.execute("SELECT id FROM consumer_group").fetchall()
-        last = "SELECT max(closed) FROM delivery WHERE grp=? AND closed IS NOT NULL"
-        head = max((_number(connection, last, group[0]) for group in groups), default=0)
+        found = [_numbers(connection, ends, group[0]) for group in groups]
+        known = [ends for ends in found if ends[-1]]
+        first = min((ends[0] for ends in known), default=0)
+        head = max((ends[-1] for ends in known), default=0)
         ceiling = (_meta(connection, "epoch") + 1) << _CLOSING_SHIFT
     else:
-        head = _number(connection, "SELECT max(seq) FROM msg")
+        (first,) = _numbers(connection, "SELECT min(seq) FROM msg")
+        (head,) = _numbers(connection, "SELECT max(seq) FROM msg")
         ceiling = _meta(connection, "seq_reserved")
-    return Extent(head, max(head, ceiling))
+    return Extent(first, head, max(head, ceiling))
+
+
+def survey(connection: sqlite3.Connection, feed: Feed) -> Survey:
+    """Return what a reader must know before it chooses what to read. Raises StoreCorrupt."""
+    queues = connection.execute("SELECT id, name, retained FROM queue").fetchall()
+    groups = connection.execute("SELECT id, queue, name, floor FROM consumer_group").fetchall()
+    return Survey(
+        {number: name for number, name, _ in queues},
+        tuple(number for number, _, retained in queues if retained),
+        {number: Member(*values) for number, *values in groups},
+        extent(connection, feed),
+        store_key(connection),
+    )
+
+
+def floors(connection: sqlite3.Connection, groups: Sequence[int]) -> list[int]:
+    """Return up to where the messages of groups may be gone; of a removed group everything is."""
+    sql = "SELECT floor FROM consumer_group WHERE id=?"
+    found = [connection.execute(sql, (group,)).fetchone() for group in groups]
+    return [_EVERYTHING if row is None else int(row[0]) for row in found]
 
 
 def first_since(
@@ -294,13 +352,13 @@ def nth_after(
     return None if found is None else int(found[0])
 
 
-def _number(connection: sqlite3.Connection, sql: str, *values: object) -> int:
-    found = connection.execute(sql, values).fetchone()
-    return int(found[0]) if found and isinstance(found[0], int) else 0
+def _numbers(connection: sqlite3.Connection, sql: str, *values: object) -> tuple[int, ...]:
+    found = connection.execute(sql, values).fetchone() or (0,)
+    return tuple(value if isinstance(value, int) else 0 for value in found)
 
 
 def _meta(connection: sqlite3.Connection, key: str) -> int:
-    return _number(connection, "SELECT value FROM meta WHERE key=?", key)
+    return _numbers(connection, "SELECT value FROM meta WHERE key=?", key)[0]
 
 
 def store_key(connection: sqlite3.Connection) -> bytes:
