@@ -14,9 +14,8 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
-from embedq.app.settings import Settings
+from embedq.app.settings import MEMORY, Settings
 from embedq.app.succession import Host, Succession
-from embedq.broker.host import MEMORY, open_engine
 from embedq.clock import Clock, SystemClock
 from embedq.errors import EmbedqError, InvalidOption, StoreClosed, StoreInUse
 from embedq.ipc.address import is_address
@@ -83,6 +82,8 @@ def open_backing(settings: Settings, clock: Clock | None, limits: Limits) -> Bac
     and why the file cannot be opened.
     """
     if settings.path == MEMORY:
+        from embedq.broker.host import open_engine  # noqa: PLC0415  # as in _host
+
         return Hosted(open_engine(MEMORY, clock=clock, limits=limits), None)
     if is_worker():
         return _of_worker(settings, limits)
@@ -115,6 +116,7 @@ def _host_or_link(settings: Settings, clock: Clock | None, limits: Limits) -> Ba
 
 
 def _host(settings: Settings, clock: Clock | None, limits: Limits) -> Hosted:
+    from embedq.broker.host import open_engine  # noqa: PLC0415  # no client and no worker needs it
     from embedq.ipc.place import sessions_left  # noqa: PLC0415  # as below
     from embedq.ipc.server import Server  # noqa: PLC0415  # it loads asyncio
     from embedq.ipc.verbs import served  # noqa: PLC0415

@@ -27,7 +27,7 @@ Role = Literal["auto", "host", "client"]
 PREFIX: Final = "EMBEDQ_"
 TABLE: Final = "[tool.embedq]"
 DEFAULT_GRACE_S: Final = 30.0
-_MEMORY: Final = ":memory:"
+MEMORY: Final = ":memory:"
 #: Settings that are relative to pyproject.toml where they are said there.
 _PATHS: Final = ("path", "keys")
 
@@ -242,7 +242,7 @@ def resolve(
 
 
 def _is_elsewhere(path: str) -> bool:
-    return path == _MEMORY or is_address(path)
+    return path == MEMORY or is_address(path)
 
 
 def _check_together(values: Mapping[str, object]) -> None:
@@ -261,7 +261,7 @@ def _check_together(values: Mapping[str, object]) -> None:
                 hint="name the file of a database, or leave out role= and endpoint=",
                 argument="role" if endpoint is None else "endpoint",
             )
-    elif endpoint is not None and path == _MEMORY:
+    elif endpoint is not None and path == MEMORY:
         raise InvalidOption(
             "a broker in memory serves nobody", hint="name a file", argument="endpoint"
         )

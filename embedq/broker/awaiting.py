@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakKeyDictionary, ref
 
 from embedq.broker import direct, handover, supply
+from embedq.broker.port import Exchanged
 from embedq.broker.waiting import Waiter, Waiters
 from embedq.storage.writer import Task, Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from embedq.broker.desk import Desk, Exchanged, Round
+    from embedq.broker.desk import Desk, Round
     from embedq.broker.leases import Lease
 
 T = TypeVar("T")
@@ -140,8 +141,6 @@ async def exchange(
     step: Round, timeout: float | None, waiter: LoopWaiter | None = None
 ) -> Exchanged:
     """See Desk.exchange."""
-    from embedq.broker.desk import Exchanged  # noqa: PLC0415  # they know each other
-
     desk, group = step.desk, step.group
     waits = timeout is None or timeout > 0
     waiter = (waiter or LoopWaiter()) if waits else None

@@ -6,13 +6,14 @@ Does not know: handlers, threads of consumers, asyncio (awaiting.py), sockets.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from embedq.broker import bounds, byid, direct, handover, moves, supply
 from embedq.broker.endings import DONE, Ending, Settlement, Together
 from embedq.broker.engine import Engine
 from embedq.broker.leases import Lease
+from embedq.broker.port import Exchanged, Pairs
 from embedq.broker.state import GroupState, QueueState
 from embedq.broker.waiting import Waiter
 from embedq.clock import Clock
@@ -27,16 +28,6 @@ from embedq.storage.writer import Task
 if TYPE_CHECKING:
     from embedq.broker.awaiting import LoopWaiter
     from embedq.broker.office import Office
-
-
-Pairs = Iterable[tuple[Lease, Ending]]
-
-
-class Exchanged(NamedTuple):
-    """What an exchange got, and which of the leases it was to settle no longer counted."""
-
-    leases: list[Lease]
-    stale: list[Lease]
 
 
 class Round:

@@ -10,7 +10,7 @@ what these protocols name, nothing else.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from embedq.broker.endings import Ending
 from embedq.broker.leases import Lease
@@ -22,8 +22,16 @@ from embedq.message import Draft, Receipt
 from embedq.policy import QueuePolicy
 
 if TYPE_CHECKING:
-    from embedq.broker.desk import Exchanged
     from embedq.broker.office import Office
+
+Pairs = Iterable[tuple[Lease, Ending]]
+
+
+class Exchanged(NamedTuple):
+    """What an exchange got, and which of the leases it was to settle no longer counted."""
+
+    leases: list[Lease]
+    stale: list[Lease]
 
 
 class QueuePort(Protocol):

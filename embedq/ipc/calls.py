@@ -6,19 +6,22 @@ Does not know: what a call does, sockets.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
-from embedq.broker.desk import Desk
 from embedq.errors import EmbedqError, InvalidOption, InvalidPayload
 from embedq.events import Notice
 from embedq.ipc import frames
-from embedq.ipc.session import Session
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from embedq.broker.desk import Desk
+    from embedq.ipc.session import Session
 
 _log = logging.getLogger("embedq.ipc")
 
@@ -81,7 +84,9 @@ class Calls:
         self._verbs = verbs
         self._report = report
         self._answer = answer
-        self._loop = asyncio.get_running_loop()
+        from asyncio import get_running_loop  # noqa: PLC0415  # clients know calls, too
+
+        self._loop = get_running_loop()
         self._callers = ThreadPoolExecutor(_CALLERS, "embedq-call")
 
     def close(self) -> None:

@@ -16,10 +16,8 @@ from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
 
-from embedq.broker.desk import Pairs
 from embedq.broker.endings import DONE, Released
 from embedq.broker.leases import Lease
-from embedq.broker.office import Office
 from embedq.clock import Clock, SystemClock
 from embedq.errors import GroupNotFound
 from embedq.events import Notice
@@ -38,6 +36,8 @@ from embedq.ipc.verbs import OnProgress, encoded, remote
 from embedq.limits import LIMITS, Limits
 
 if TYPE_CHECKING:
+    from embedq.broker.office import Office
+    from embedq.broker.port import Pairs
     from embedq.broker.redaction import Redact
 
 #: Seconds between two ticks of a process that holds nothing.

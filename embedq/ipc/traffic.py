@@ -6,16 +6,14 @@ Does not know: sockets (link.py), queues and groups beyond their numbers, handle
 
 from __future__ import annotations
 
-import asyncio
 from _thread import allocate_lock
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, cast
 
-from embedq.broker.awaiting import bridge
-from embedq.broker.desk import Exchanged, Pairs
 from embedq.broker.endings import Ending
 from embedq.broker.intake import check_batch, row_of, too_large
 from embedq.broker.leases import Lease
+from embedq.broker.port import Exchanged, Pairs
 from embedq.broker.waiting import Waiter
 from embedq.errors import StaleLease
 from embedq.ids import MessageIds
@@ -29,6 +27,9 @@ from embedq.limits import Limits
 from embedq.message import Draft, Receipt
 
 if TYPE_CHECKING:
+    import asyncio
+
+    from embedq.broker.awaiting import Bridge
     from embedq.broker.redaction import Redact
 
 
@@ -197,7 +198,7 @@ class Traffic:
         """Do the same as `exchange`, from a coroutine. Cancelling it loses nothing."""
         pairs = list(pairs)
         make = self._exchange(group, pairs, most, lease_s, timeout, keep=keep)
-        loop, to_loop = bridge()
+        loop, to_loop = _bridge()
         future: asyncio.Future[None] = loop.create_future()
         box: list[Asked] = []
         try:
@@ -255,7 +256,7 @@ class Traffic:
         pairs = list(pairs)
         if not pairs:
             return []
-        loop, to_loop = bridge()
+        loop, to_loop = _bridge()
         future: asyncio.Future[None] = loop.create_future()
         box: list[Asked] = []
         try:
@@ -378,11 +379,17 @@ class Traffic:
 
     async def _await(self, make: Make) -> Answer:
         """Ask from a coroutine. Cancelled, it is asked all the same, and the answer is lost."""
-        loop, to_loop = bridge()
+        loop, to_loop = _bridge()
         future: asyncio.Future[None] = loop.create_future()
         asked = self._link.send(make, lambda _: to_loop.answer(future))
         await future
         return answer_of(asked)
+
+
+def _bridge() -> tuple[asyncio.AbstractEventLoop, Bridge]:
+    from embedq.broker.awaiting import bridge  # noqa: PLC0415  # asyncio only where it is used
+
+    return bridge()
 
 
 def _token(lease: Lease) -> Token:

@@ -11,12 +11,11 @@ workers compute at the same time instead of waiting for each other.
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import ExitStack
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from embedq.broker.endings import RELEASED
 from embedq.broker.leases import Lease
@@ -25,7 +24,9 @@ from embedq.ipc.handles import RemoteGroup
 from embedq.ipc.remote import RemoteDesk
 from embedq.ipc.traffic import Fetch
 from embedq.workers.runner import Pairs, Run, Runner, released
-from embedq.workers.threads import guarded
+
+if TYPE_CHECKING:
+    import asyncio
 
 #: Seconds of work that are fetched ahead.
 AHEAD_S: Final = 0.02
@@ -87,6 +88,8 @@ class SoloCrew:
         """Handle messages until `close`."""
         with ExitStack() as stack:
             if self._is_async:
+                import asyncio  # noqa: PLC0415  # most handlers are none
+
                 self._loop = stack.enter_context(asyncio.Runner()).get_loop()
             pairs: Pairs = []
             while not self.closed:
@@ -189,6 +192,8 @@ class SoloCrew:
         return self.runner.run(run)
 
     def _run_async(self, run: Run) -> Pairs:
+        from asyncio import CancelledError  # noqa: PLC0415  # loaded by serve
+
         loop = self._loop
         assert loop is not None  # noqa: S101 - set by serve
         arguments = self.runner.open(run)
@@ -198,7 +203,7 @@ class SoloCrew:
         run.on_cancel = lambda: loop.call_soon_threadsafe(task.cancel)
         try:
             value, error = loop.run_until_complete(task)
-        except asyncio.CancelledError as cancelled:
+        except CancelledError as cancelled:
             if run.why == "timeout":
                 return self.runner.given_up(run, "timeout")
             run.why = "drain"
@@ -210,6 +215,8 @@ class SoloCrew:
     def _guarded(
         self, arguments: tuple[Any, Any]
     ) -> Coroutine[Any, Any, tuple[Any, BaseException | None]]:
+        from embedq.workers.threads import guarded  # noqa: PLC0415  # it loads asyncio
+
         return guarded(self.runner, arguments)
 
     # ------------------------------------------------------------- asked from outside
