@@ -3,8 +3,10 @@
 Knows: several applications on one file, who is killed and when, that each is started again.
 Does not know: what the notes must prove (chaos_judge.py), how often and for how long.
 
-Only who has done something is killed: those that only start would never do anything. Some hosts
-die together with a worker, so that nobody but the next host can read what that one noted.
+By the clock whoever lives may be killed, also those that only start: a killer that waits for one
+that has done something strikes each right behind its first message. By numbers only those die that
+have. Some hosts die together with a worker, so that nobody but the next host can read what that
+one noted.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ class Pace:
     """When somebody is killed: seconds, or numbers done, between two deaths of workers or hosts.
 
     Numbers make a short run the same on a slow machine and on a quick one; 0: only time counts.
-    Of `together` hosts one dies at the same instant as a worker.
+    Of `together` hosts one dies at the same instant as a worker. After `most_s` seconds nobody
+    dies any more, and all that was put comes to its end.
     """
 
     worker_s: float = 0.2
@@ -49,6 +52,7 @@ class Pace:
     worker_numbers: int = 0
     host_numbers: int = 0
     together: int = 3
+    most_s: float = float("inf")
 
 
 class Application(NamedTuple):
@@ -86,6 +90,7 @@ class Chaos:
         self._read_to = 0
         #: When the last worker and the last host died, and how much was done by then.
         self._worker_died = self._host_died = self._now()
+        self._over_at = time.monotonic() + pace.most_s
 
     # --------------------------------------------------------------------- who is there
 
@@ -146,9 +151,10 @@ class Chaos:
     # ------------------------------------------------------------------------ who dies
 
     def kill_a_worker(self) -> None:
-        """Kill a worker that has done something, also one that has lost its application."""
+        """Kill a worker, also one that has lost its application."""
+        known = self.workers if self.pace.worker_numbers else _spawned()
         victims = []
-        for pid in sorted(self.workers):
+        for pid in sorted(known):
             with suppress(ProcessLookupError):
                 if os.getpgid(pid) in self.groups and is_running(pid):
                     victims.append(pid)
@@ -187,7 +193,7 @@ class Chaos:
         died_at, done_then = last
         if numbers:
             return done - done_then >= numbers
-        return done > done_then and now - died_at >= seconds
+        return now - died_at >= seconds
 
     # --------------------------------------------------------------------- how it ends
 
@@ -203,7 +209,8 @@ class Chaos:
             elif time.monotonic() - progress > PATIENCE_S:
                 self.found.problems.append(f"stuck: {len(self.done)} of {count} are done")
                 return
-            if len(self.done) < count:
+            if len(self.done) < count and time.monotonic() < self._over_at:
+                self.found.done_under_fire = len(self.done)
                 self._kill_who_is_due()
             nap.wait(_LOOK_S)
         self._drain()
@@ -242,6 +249,16 @@ class Chaos:
                 if code not in {0, -signal.SIGTERM}:
                     self.found.problems.append(f"an application ended with {code}")
         self.look()
+
+
+def _spawned() -> set[int]:
+    """Return the workers of everybody on this machine, from the first instant of their lives."""
+    found = set()
+    for line in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if b"multiprocessing.spawn" in line.read_bytes():
+                found.add(int(line.parent.name))
+    return found
 
 
 def chaos_of_hosts(

@@ -9,6 +9,7 @@ anything else is started. One whose ack was confirmed never starts again, whoeve
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -20,6 +21,12 @@ from embedq.ipc.place import sessions_left
 
 #: What is noted of a number whose handler was done with it.
 DONE: Final = frozenset({"end", "acking"})
+
+#: What multiprocessing prints in a child whose parent was killed before it had said what to run.
+_ORPHANED_AT_BIRTH: Final = re.compile(
+    r"Traceback [^\n]*\n(?:[ \t][^\n]*\n)*?[^\n]*from_parent[^\n]*\n"
+    r"(?:[ \t][^\n]*\n)*(?:EOFError: Ran out of input|_pickle\.UnpicklingError: [^\n]*)\n"
+)
 
 
 class Note(NamedTuple):
@@ -33,10 +40,11 @@ class Note(NamedTuple):
 
 @dataclass
 class Found:
-    """What came of it."""
+    """What came of it. `done_under_fire`: numbers done while somebody was still killed."""
 
     kills: int = 0
     host_kills: int = 0
+    done_under_fire: int = 0
     confirmed: int = 0
     unknown: int = 0
     twice: int = 0
@@ -106,7 +114,7 @@ def _repeated(notes: Sequence[Note], found: Found) -> Iterator[str]:
 
 def _tracebacks(folder: Path) -> Iterator[str]:
     for log in sorted(folder.glob("log*")):
-        text = log.read_text("utf-8", "replace")
+        text = _ORPHANED_AT_BIRTH.sub("", log.read_text("utf-8", "replace"))
         if "Traceback" in text:
             yield f"an application has printed: {text[text.index('Traceback') :][:2000]}"
 
