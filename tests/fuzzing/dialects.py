@@ -29,6 +29,7 @@ from embedq_transports.tmq.commands import QueueOptions, QueueStatus
 from embedq_transports.tmq.frames import LITTLE, PREAMBLE, TERMINATE, Content, Frame, Kind
 from embedq_transports.tmq.limits import TmqLimits
 from embedq_transports.zbus.limits import ZbusLimits
+from embedq_transports.zbus.visitors import Visitors
 from embedq_transports.zbus.wire import ServerWire as ZbusWire
 from tests.interop.mmqp_client import Mack, Poller, Reader
 from tests.interop.phpmq_client import PhpmqClient
@@ -301,10 +302,11 @@ class ZbusDialect(Dialect):
     options: ClassVar = {"call_timeout": "1s"}
     counts = False
     keeps = 16_384 + 2_000  # a head, and what has come of a body
-    faults = frozenset({"malformed", "too_large", "handshake", "frame", "truncated"})
+    faults = frozenset({"malformed", "too_large", "handshake", "origin", "frame", "truncated"})
 
     def wire(self) -> ZbusWire:
-        return ZbusWire(ZbusLimits(body_bytes=LIMITS.message_bytes, frame_bytes=2_000))
+        limits = ZbusLimits(body_bytes=LIMITS.message_bytes, frame_bytes=2_000)
+        return ZbusWire(limits, visitors=Visitors(hosts=frozenset()))
 
     def seeds(self) -> Sequence[bytes]:
         golden = [b"".join(map(zbus_vectors.unescaped, each.sent)) for each in zbus_vectors.HTTP]
