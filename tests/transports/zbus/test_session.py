@@ -11,7 +11,7 @@ from embedq.errors import InvalidOption
 from embedq.net import NetLimits
 from embedq_transports.zbus import ZBUS
 from tests.transports.zbus.conftest import URL
-from tests.transports.zbus.ends import Http, Ws
+from tests.transports.zbus.ends import Http, Response, Ws
 from tests.transports.zbus.frames_of import UPGRADE, message
 
 
@@ -249,6 +249,26 @@ def test_a_query_tells_what_both_generations_told(created):
     assert (subscription["filters"], subscription["window"]) == (["a.*"], 0)
     assert created.do(cmd="query", mq="q", channel="c")["body"] == channel
     assert [each["name"] for each in created.do(cmd="query")["body"]] == ["q"]
+
+
+def test_a_monitor_shows_queues_by_their_paths(broker, created, ends):
+    client = Http(broker.listen(URL, transport=ZBUS, monitor=True))
+    ends.append(client)
+    created.do(cmd="sub", mq="q", channel="c", window=3)
+
+    def get(path: str) -> Response:
+        client.send(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        return client.response()
+
+    (found,) = json.loads(get("/").body)
+    assert found["name"] == "q"
+    (subscribed,) = found["channels"][0]["subscriptions"]
+    assert (subscribed["channel"], subscribed["window"]) == ("c", 3)
+    assert json.loads(get("/info?mq=q").body) == found
+    assert [get(f"/info?mq={each}").status for each in ("other", "%40zbus")] == [404, 404]
+    assert get("/info?mq=other").body == b"MQ(other) Not Found"
+    assert [get(path).status for path in ("/info", "/q/x")] == [400, 400]
+    assert get("/?cmd=query&mq=q").status == 200
 
 
 def test_a_queue_in_memory_keeps_its_last_thousand_messages_only(broker, created):

@@ -26,6 +26,7 @@ class ZbusTransport:
     (false): whether signatures count that are the same for every message. `origins`: whose
     pages may open a WebSocket; `cors`: whose pages may send over HTTP and read answers; `hosts`:
     by which names it may be called beside addresses and localhost. * is everybody's, or any.
+    `monitor` (false): paths show queues, and are no calls.
     """
 
     name: Final = "zbus"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qsl
 
 from embedq.errors import EmbedqError, GroupNotFound, QueueNotFound
 from embedq.limits import LIMITS
@@ -18,7 +19,7 @@ from embedq.net import Access
 from embedq_transports.zbus.answers import shown, told
 from embedq_transports.zbus.book import BOOK, Then
 from embedq_transports.zbus.envelope import draft_of
-from embedq_transports.zbus.errors import failed, no_channel
+from embedq_transports.zbus.errors import failed, no_channel, no_mq
 from embedq_transports.zbus.making import Making
 from embedq_transports.zbus.query import describe
 from embedq_transports.zbus.taking import Taking
@@ -63,7 +64,10 @@ class Commands:
         """Do what a message says. Raises BadInteger, BadFilter, EmbedqError."""
         command = task.message.text("cmd")
         if command is None:
-            self._session.calls.enter(task)
+            if self._session.terms.monitor and not self._session.is_websocket:
+                self._show(task)
+            else:
+                self._session.calls.enter(task)
             return
         do = self._known.get(command.lower())
         if do is None:
@@ -208,15 +212,30 @@ class Commands:
 
     # ---------------------------------------------------------------------------------- query
 
+    def _show(self, task: Task) -> None:
+        """Answer a path as the monitor of the original does."""
+        path, _, asked = (task.message.url or "").partition("?")
+        mq = dict(parse_qsl(asked, keep_blank_values=True)).get("mq")
+        if path == "/":
+            self._look(task, None)
+        elif path == "/info" and mq is not None:
+            self._look(task, mq)
+        else:
+            task.say(400, "cmd key required")
+
     def _query(self, task: Task) -> None:
         mq = task.message.text("mq")
-        channel = task.message.text("channel")
+        if mq is None or self._mq(task, "query") is not None:
+            self._look(task, mq, task.message.text("channel"))
+
+    def _look(self, task: Task, mq: str | None, channel: str | None = None) -> None:
+        """Describe all queues, one of them, or one of its channels."""
         hub, broker, office = self._session.hub, self._broker, self._broker.office
-        if mq is not None and self._mq(task, "query") is None:
-            return
         task.later()
 
         def found(stats: list[QueueStats] | EmbedqError) -> None:
+            if isinstance(stats, QueueNotFound) and mq is not None:
+                stats = []
             if isinstance(stats, EmbedqError):
                 task.done(failed(stats, task))
                 return
@@ -228,7 +247,7 @@ class Commands:
             if mq is None:
                 task.done(shown(seen, task.wire_id))
             elif not seen:
-                task.done(failed(QueueNotFound(mq), task))
+                task.say(404, no_mq(mq))
             elif channel is None:
                 task.done(shown(seen[0], task.wire_id))
             else:

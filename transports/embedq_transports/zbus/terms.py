@@ -26,7 +26,7 @@ class Terms:
     """`memory`: the bound of queues of that type, None is none. `visitors`: whose pages may come.
 
     `constant`: signatures that are the same for every message count. `call_s`: how long a call
-    over HTTP may take.
+    over HTTP may take. `monitor`: paths show queues, and are no calls.
     """
 
     limits: ZbusLimits
@@ -34,6 +34,7 @@ class Terms:
     call_s: float
     constant: bool
     visitors: Visitors
+    monitor: bool
 
     def allowed(self, origin: str) -> dict[str, str]:
         """Return the headers that let a page of this origin read an answer."""
@@ -59,6 +60,7 @@ def terms_of(options: Options, site: Site) -> Terms:
         call_s=options.seconds("call_timeout", _CALL_S),
         constant=options.flag("constant", default=False),
         visitors=_visitors(options, site),
+        monitor=options.flag("monitor", default=False),
     )
 
 
