@@ -304,16 +304,10 @@ class StoreInUse(StorageError):
     hint = "connect to that host instead, or stop it first"
 
     def __init__(
-        self,
-        message: str,
-        /,
-        *,
-        pid: int | None = None,
-        hint: str | None = None,
-        **details: object,
+        self, message: str, /, *, pid: int | None = None, hint: str | None = None, **facts: object
     ) -> None:
         """Keep the message and the process id of the owner."""
-        super().__init__(message, hint=hint, pid=pid, **details)
+        super().__init__(message, hint=hint, pid=pid, **facts)
         self.pid = pid
 
 
