@@ -1,12 +1,12 @@
-"""Measure embedq: `python tools/bench.py store`, broker, processes, listeners or zbus.
+"""Measure embedq: `python tools/bench.py store`, broker, processes, listeners, spark, zbus.
 
 Knows: the command line, where tables and figures go.
 Does not know: what is measured (bench_store.py, bench_broker.py, bench_processes.py,
-bench_listeners.py, bench_zbus.py), how rounds work (bench_run.py).
+bench_listeners.py, bench_spark.py, bench_zbus.py), how rounds work (bench_run.py).
 
 How to read the tables, and the last full runs, are in docs/performance.md,
-docs/performance-broker.md, docs/performance-processes.md, docs/performance-listeners.md and
-docs/performance-zbus.md.
+docs/performance-broker.md, docs/performance-processes.md, docs/performance-listeners.md,
+docs/performance-spark.md and docs/performance-zbus.md.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from bench_broker_peers import PeersMissing  # noqa: E402
 from bench_listeners import LISTENERS  # noqa: E402
 from bench_processes import PROCESSES  # noqa: E402
 from bench_run import Options  # noqa: E402
+from bench_spark import SPARK  # noqa: E402
 from bench_store import STORE  # noqa: E402
 from bench_zbus import BENCH as ZBUS  # noqa: E402
 
@@ -33,6 +34,7 @@ BENCHMARKS = {
     "broker": BROKER,
     "processes": PROCESSES,
     "listeners": LISTENERS,
+    "spark": SPARK,
     "zbus": ZBUS,
 }
 MARKS = ("<!-- bench: begin -->", "<!-- bench: end -->")

@@ -5,8 +5,8 @@ Does not know: who reads, which connection it is, offsets, Arrow.
 
 A part of a feed is one row of SQLite: its numbers as lines of text, and each column of bytes as
 one long value with the lengths among the numbers. That costs a third less than a Python object for
-each value, gives the GIL up once instead of thousands of times (docs/decisions), and travels as
-it is. Every function answers from the snapshot of its connection, with a statement of its own.
+each value, gives the GIL up once instead of thousands of times, and travels as it is
+(docs/decisions/0028). Every function answers from the snapshot of its connection.
 """
 
 from __future__ import annotations

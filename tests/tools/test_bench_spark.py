@@ -1,0 +1,81 @@
+"""The benchmark of Spark: its rows name cells that are measured, its meter sees what is burnt."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import bench
+import bench_spark
+from bench_figures import Figure, Row
+from bench_run import Options
+from embedq.errors import MissingExtra
+
+CELLS = {
+    bench_spark.PATH7,
+    bench_spark.PATH2,
+    bench_spark.PATH11,
+    bench_spark.HOST7,
+    bench_spark.PARQUET,
+    bench_spark.RAW,
+}
+
+
+def test_every_row_compares_two_cells_that_are_measured():
+    for row in bench_spark.ROWS:
+        assert {row.cell, row.against} <= CELLS
+        assert row.key in bench_spark.KEYS
+
+
+def test_the_goals_are_those_that_were_promised():
+    goals = {row.title: row.goal for row in bench_spark.ROWS if row.goal}
+    assert goals == {
+        "read by path / Parquet": 0.35,
+        "read by path / sqlite3 to Arrow": 0.75,
+        "read by endpoint / by path": 0.7,
+        "2 columns / 7 columns": 1.5,
+    }
+
+
+def test_the_report_has_every_row_and_says_which_goal_is_missed(tmp_path):
+    run = bench_spark.SparkRun(bench_spark.QUICK, bench_spark.KEYS, tmp_path)
+    run.look_at_machine(1)
+    run.look_at_machine(1)
+    run.results = {name: [Figure(1000.0, 5.0)] for name in CELLS}
+    text = run.report()
+    for row in bench_spark.ROWS:
+        assert row.title in text
+    assert "**no**" in text  # 2 columns are no quicker than 7 here
+    assert "20,000 messages" in text
+
+
+def test_without_pyspark_it_says_what_to_install(monkeypatch, tmp_path):
+    def missing(*packages: str) -> None:
+        raise MissingExtra(f"embedq.spark needs {packages[0]}")
+
+    monkeypatch.setattr("embedq.spark.needs.need", missing)
+    with pytest.raises(SystemExit, match="needs pyspark"):
+        bench_spark.measure(Options(bench_spark.KEYS, tmp_path, quick=True), print)
+
+
+def test_the_command_line_knows_it():
+    assert bench.BENCHMARKS["spark"] is bench_spark.SPARK
+    assert isinstance(bench_spark.ROWS[0], Row)
+
+
+@pytest.mark.spark
+def test_the_self_test_sees_time_that_is_burnt(tmp_path):
+    (found,) = bench_spark.self_test(tmp_path, rounds=1)
+    assert found.seen
+
+
+@pytest.mark.spark
+def test_the_meter_counts_processes_that_have_ended():
+    from bench_spark_sides import cpu_of_tree
+
+    before = cpu_of_tree()
+    code = "import time\nwhile time.process_time() < 0.3: pass"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    assert cpu_of_tree() - before >= 0.25

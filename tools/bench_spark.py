@@ -1,0 +1,160 @@
+"""The benchmark of Spark: reading a queue by its file and by its host, beside Parquet and sqlite3.
+
+Knows: which passes are compared, the ratios to reach, that all is warm before it is measured.
+Does not know: how a pass is made (bench_spark_sides.py), the command line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+import bench_machine as machine
+from bench_figures import Figure, Row, number, ratio_table
+from bench_run import Benchmark, Group, Options, Pace, Run, Say, Seen
+from embedq.errors import MissingExtra
+
+PATH7, PATH2, PATH11 = "path, 7 columns", "path, 2 columns", "path, all columns"
+HOST7 = "endpoint, 7 columns"
+PARQUET = "Spark's Parquet, 7 columns"
+RAW = "sqlite3 to Arrow, 7 columns"
+
+_KEY: Final = "read"
+#: Ratios of CPU: how much of the other's CPU ours takes, turned over. All are of one run.
+ROWS: Final = (
+    Row(_KEY, "read by path / Parquet", PATH7, PARQUET, 0.35, by="cpu_us"),
+    Row(_KEY, "read by path / sqlite3 to Arrow", PATH7, RAW, 0.75, by="cpu_us"),
+    Row(_KEY, "read by endpoint / by path", HOST7, PATH7, 0.7, by="cpu_us"),
+    Row(_KEY, "2 columns / 7 columns", PATH2, PATH7, 1.5, by="cpu_us"),
+    Row(_KEY, "all columns / 7 columns", PATH11, PATH7, by="cpu_us"),
+    Row(_KEY, "read by path / Parquet, rows/s", PATH7, PARQUET),
+    Row(_KEY, "read by endpoint / by path, rows/s", HOST7, PATH7),
+)
+KEYS: Final = (_KEY,)
+
+BUDGET_S: Final = 900.0
+PLANTED_S: Final = 1.0
+_NOTICED: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Size(Pace):
+    """How many messages there are, and how many passes are not counted."""
+
+    messages: int
+    warm: int
+
+
+FULL: Final = Size(rounds=3, slot_s=0.0, slices=1, syncs=40, messages=1_000_000, warm=2)
+QUICK: Final = Size(rounds=1, slot_s=0.0, slices=1, syncs=8, messages=20_000, warm=1)
+
+
+class SparkRun(Run):
+    """One run. Its rounds are full passes of all sides, each in its turn."""
+
+    def __init__(self, size: Size, keys: Sequence[str], folder: Path) -> None:
+        super().__init__(size, keys, folder, budget_s=BUDGET_S, share=1.0)
+        self.size = size
+
+    def groups(self) -> Sequence[Group]:
+        """There are none: passes are not cut into slices."""
+        return []
+
+    def rows(self) -> list[Row]:
+        """Return the rows that were wanted."""
+        return [row for row in ROWS if row.key in self.keys]
+
+    def do_passes(self, say: Say) -> None:
+        """Warm up, then run every side once in each round, every other round backwards."""
+        from bench_spark_sides import (  # noqa: PLC0415  # other benchmarks need no PySpark
+            SEVEN,
+            TWO,
+            Bench,
+            timed,
+        )
+
+        with self.fresh() as folder:
+            bench = Bench(folder, self.size.messages)
+            try:
+                sides: dict[str, Callable[[], None]] = {
+                    PATH7: bench.read(SEVEN, path=bench.path),
+                    PATH2: bench.read(TWO, path=bench.path),
+                    PATH11: bench.read(_every_column(), path=bench.path),
+                    HOST7: bench.read(SEVEN, endpoint=bench.path),
+                    PARQUET: bench.read_parquet,
+                    RAW: bench.read_raw,
+                }
+                for turn in range(-self.size.warm, self.size.rounds):
+                    begun = self.spent_s
+                    found: dict[str, Figure] = {}
+                    for name in list(sides)[:: 1 if turn % 2 == 0 else -1]:
+                        found[name] = timed(sides[name], self.size.messages)
+                    if turn >= 0:
+                        self.look_at_machine(self.size.syncs)
+                        for name, figure in found.items():
+                            self.results.setdefault(name, [None] * turn).append(figure)
+                        self.rounds = turn + 1
+                    say(f"{'warm-up' if turn < 0 else 'round'}: {self.spent_s - begun:.0f} s")
+            finally:
+                bench.close()
+
+    def report(self) -> str:
+        """Write everything as Markdown."""
+        size = f"{self.size.messages:,} messages of 200 bytes, {self.size.warm} passes not counted"
+        table = ratio_table(self.rows(), self.results, self.sync_ms)
+        known = self.circumstances(size).replace("rounds of cells of 0 s", "rounds of full passes")
+        return f"{known}\n\n{table}\n"
+
+
+def _every_column() -> str:
+    from embedq.spark.columns import schema_of  # noqa: PLC0415  # as above
+
+    fields = schema_of("messages").fields
+    return ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in fields)
+
+
+def measure(asked: Options, say: Say) -> SparkRun:
+    """Do what was asked for. Raises MissingExtra before anything is measured."""
+    _need_spark()
+    size = QUICK if asked.quick else FULL
+    if asked.rounds:
+        size = replace(size, rounds=asked.rounds)
+    with machine.scratch(asked.folder) as folder:
+        run = SparkRun(size, asked.keys, folder)
+        run.look_at_machine(size.syncs)
+        run.do_passes(say)
+        run.look_at_machine(size.syncs)
+    return run
+
+
+def _need_spark() -> None:
+    from embedq.spark.needs import need  # noqa: PLC0415  # as above
+
+    try:
+        need("pyspark", "pyarrow")
+    except MissingExtra as error:
+        raise SystemExit(f"bench: {error}") from error
+
+
+def self_test(folder: Path, rounds: int = 3) -> list[Seen]:
+    """Tell whether CPU that is burnt in a pass is seen. No Spark: the meter is what is tested."""
+    from bench_spark_sides import timed  # noqa: PLC0415  # as above
+
+    del folder
+
+    def middle(planted_s: float) -> float:
+        return median(timed(_some_work, 1_000_000, planted_s).cpu_us for _ in range(rounds))
+
+    plain, slowed = middle(0.0), middle(PLANTED_S)
+    seen = slowed - plain >= _NOTICED * PLANTED_S
+    return [Seen("a pass, CPU µs of a message", number(plain), number(slowed), seen)]
+
+
+def _some_work() -> None:
+    sum(range(1_000_000))
+
+
+SPARK: Final = Benchmark("queues as sources of Spark", KEYS, measure, self_test)
