@@ -138,6 +138,21 @@ CATALOGUE: Final[Mapping[str, EventSpec]] = {
         "queue {queue!r}, group {group!r}: {consumer} has a new slot, {stuck} are stuck",
         "a new thread took the place of a stuck one",
     ),
+    "job_progress": _spec(
+        *(DEBUG, "queue group consumer id seq attempt done tasks"),
+        _MESSAGE + ": {consumer} has done {done} of {tasks} Spark tasks",
+        "the Spark jobs of a delivery have got on; looked at once a second",
+    ),
+    "job_cancelled": _spec(
+        *(INFO, "queue group consumer id seq attempt reason"),
+        _MESSAGE + ": the Spark jobs of {consumer} were cancelled: {reason}",
+        "a handler with `spark=` was made to end: timeout, drain, lease_lost or request",
+    ),
+    "spark_lost": _spec(
+        *(WARNING, "queue group consumer error"),
+        "queue {queue!r}, group {group!r}: {consumer} has no Spark session: {error}",
+        "the JVM died or could not be had; the message comes again, which costs no attempt",
+    ),
     "loop_blocked": _spec(
         *(WARNING, "queue group consumer seconds stack"),
         "queue {queue!r}, group {group!r}: {consumer} has held its loop for {seconds} s\n{stack}",

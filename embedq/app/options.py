@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from difflib import get_close_matches
-from typing import Final, TypedDict
+from typing import Any, Final, TypedDict
 
 from embedq.clock import parse_duration
 from embedq.errors import InvalidOption, InvalidPayload, LimitExceeded, shown
@@ -65,6 +65,7 @@ class ConsumerOptions(TypedDict, total=False):
     max_messages: int | None
     max_rss: int | str | None
     max_age: Duration | None
+    spark: Callable[[], Any] | None
 
 
 def check_known(call: str, options: Mapping[str, object], known: type) -> None:

@@ -299,7 +299,7 @@ class Queue(Watching, Generic[T]):
         its annotation; a parameter annotated Delivery (or named delivery) gets the delivery.
         `timeout`: the longest run. `batch`: call it with a Batch of up to so many, collected for
         at most `linger`. `retry`: instead of the queue's policy. `compete`: share the group with
-        another function.
+        another function. `spark`: a function that returns the Spark session for its jobs.
 
         Raises InvalidOption, UnsupportedOption, DuplicateConsumer.
         """

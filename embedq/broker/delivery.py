@@ -73,7 +73,7 @@ class Delivery(Generic[T]):
     attempt.
     """
 
-    __slots__ = ("_body", "_desk", "_type", "cancelled", "ending", "lease", "retry")
+    __slots__ = ("_body", "_desk", "_type", "cancelled", "ending", "lease", "progress", "retry")
 
     def __init__(
         self,
@@ -93,6 +93,8 @@ class Delivery(Generic[T]):
         self.cancelled = cancel or CancelToken()
         #: How it was settled, None while it is not.
         self.ending: Ending | None = None
+        #: Tasks of its Spark jobs that are done, and all that are known; None without such jobs.
+        self.progress: tuple[int, int] | None = None
 
     # --------------------------------------------------------------------------- content
 

@@ -9,13 +9,25 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from embedq.spark.java import java_home
+    from embedq.spark.jobs import RunningJob, cancel_job, running_jobs
     from embedq.spark.sessions import register, session
     from embedq.spark.source import EmbedqDataSource
 
-__all__ = ["EmbedqDataSource", "java_home", "register", "session"]
+__all__ = [
+    "EmbedqDataSource",
+    "RunningJob",
+    "cancel_job",
+    "java_home",
+    "register",
+    "running_jobs",
+    "session",
+]
 
 _LATER = {
     "EmbedqDataSource": "embedq.spark.source",
+    "RunningJob": "embedq.spark.jobs",
+    "cancel_job": "embedq.spark.jobs",
+    "running_jobs": "embedq.spark.jobs",
     "java_home": "embedq.spark.java",
     "register": "embedq.spark.sessions",
     "session": "embedq.spark.sessions",

@@ -31,6 +31,8 @@ _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _EVERYWHERE: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.showConsoleProgress": "false",
+    # What a cancelled job leaves is waited for before its message is tried again: 2 s by default.
+    "spark.python.task.killTimeout": "500ms",
     # Jobs of consumers share the cores fairly, each queue in a pool of its own.
     "spark.scheduler.mode": "FAIR",
 }

@@ -46,6 +46,11 @@ class Crew(Protocol):
         """How many messages are in handlers."""
         ...
 
+    @property
+    def notice_s(self) -> float:
+        """Seconds that its handlers need to end once they are told to; 0: as all have."""
+        ...
+
     def close(self) -> None:
         """Claim nothing more."""
         ...
@@ -107,7 +112,8 @@ class Drain:
         if not self._wait(grace_s, hurried=False):
             for crew in crews:
                 crew.cancel()
-            if not self._wait(NOTICE_S, hurried=True):
+            notice_s = max([NOTICE_S, *(crew.notice_s for crew in crews)])
+            if not self._wait(notice_s, hurried=True):
                 for crew in crews:
                     crew.abandon()
                 self._wait(SETTLE_S, hurried=True)

@@ -44,6 +44,7 @@ class LoopCrew:
         self.finished = 0
         self.released = 0
         self.stuck = 0
+        self.notice_s = 0.0
         self._loop = loop
         self._runs: dict[Run, asyncio.Task[None]] = {}
         self._done: Pairs = []

@@ -70,6 +70,7 @@ class ProcessCrew:
     def __init__(self, runner: Runner, employer: Employer, bell: Bell) -> None:
         self.spec = runner.spec
         self.stuck = 0
+        self.notice_s = 0.0
         self.ended = False
         self._employer = employer
         self._bell = bell

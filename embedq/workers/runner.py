@@ -49,7 +49,17 @@ class Run:
     patience with it.
     """
 
-    __slots__ = ("_once", "aside", "batch", "deadline", "deliveries", "leases", "on_cancel", "why")
+    __slots__ = (
+        "_once",
+        "aside",
+        "batch",
+        "deadline",
+        "deliveries",
+        "leases",
+        "notice_s",
+        "on_cancel",
+        "why",
+    )
 
     def __init__(self, leases: Sequence[Lease], deadline: float | None = None) -> None:
         self.leases = leases
@@ -63,6 +73,8 @@ class Run:
         self.deliveries: Sequence[Delivery[Any]] = ()
         #: How to make a coroutine end early; a thread only has its token.
         self.on_cancel: Callable[[], object] | None = None
+        #: Seconds that it has to end once it was told to; None: as all have.
+        self.notice_s: float | None = None
         self._once = allocate_lock()
 
     def take(self) -> bool:
@@ -95,6 +107,7 @@ class Runner:
         self.judge = Judge(spec.retry or RetryPolicy(), rng)
         self._type = spec.body_type
         self._call = spec.signature.call
+        self._harness = spec.harness
         self._wants_delivery = spec.signature.wants_delivery
         self._pid = os.getpid()
 
@@ -105,6 +118,8 @@ class Runner:
         arguments = self.open(run)
         if arguments is None:
             return run.aside
+        if self._harness is not None:
+            return self._harness.call(self, run, lambda: self._call(*arguments))
         try:
             value = self._call(*arguments)
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its message's
@@ -332,4 +347,5 @@ def _forget_our_frames(error: BaseException) -> None:
 
 
 def _is_ours(frames: TracebackType) -> bool:
-    return str(frames.tb_frame.f_globals.get("__name__", "")).startswith("embedq.workers.")
+    module = str(frames.tb_frame.f_globals.get("__name__", ""))
+    return module.startswith(("embedq.workers.", "embedq.spark.consuming"))

@@ -21,6 +21,7 @@ from embedq.errors import DuplicateConsumer, InvalidOption, shown
 from embedq.limits import LIMITS
 from embedq.names import check_group_name, check_queue_name
 from embedq.policy import RetryPolicy
+from embedq.workers.harness import Harness, spark_harness
 from embedq.workers.reference import refer
 from embedq.workers.signature import Signature, described, read_signature, unreadable_part
 
@@ -54,6 +55,7 @@ class ConsumerSpec:
     most so many, collected for at most `linger` seconds. `type` is the queue's type of bodies,
     for a handler that asks for nothing. `retry` None: the queue's policy. `in_process`: it runs in
     worker processes; `max_…`: after how many messages, bytes of memory or seconds one is replaced.
+    `harness`: what surrounds its calls.
     """
 
     queue: str
@@ -72,6 +74,7 @@ class ConsumerSpec:
     max_messages: int | None = None
     max_rss: int | None = None
     max_age: float | None = None
+    harness: Harness | None = None
 
     @property
     def body_type(self) -> object:
@@ -105,6 +108,7 @@ def make_spec(
     max_messages: int | None = None,
     max_rss: int | str | None = None,
     max_age: Duration | None = None,
+    spark: Callable[[], Any] | None = None,
 ) -> ConsumerSpec:
     """Check the options of a consumer and read its function.
 
@@ -114,7 +118,9 @@ def make_spec(
     check_group_name(group)
     if batch is not None:
         _whole("batch", batch, 1, LIMITS.batch_messages)
-    signature = read_signature(function, batch=batch is not None)
+    harness = spark_harness(spark, function, pool)
+    called = function if harness is None or not callable(function) else harness.adapt(function)
+    signature = read_signature(called, batch=batch is not None)
     if signature.type is None:
         _check_type(type, queue)
     _check_pool(pool, is_async=signature.is_async)
@@ -140,6 +146,7 @@ def make_spec(
         retry=retry,
         compete=compete,
         in_process=pool == "process",
+        harness=harness,
         **_recycling(pool, kept),
     )
 
@@ -319,6 +326,13 @@ class Consumers:
         with self._lock:
             for members in self._by_group.values():
                 for spec in members:
+                    if spec.harness is not None:
+                        raise InvalidOption(
+                            f"{spec!r} starts Spark jobs, on threads of the driver: it cannot be "
+                            "moved to worker processes",
+                            hint="use `embedq run`, or `embedq worker` without --processes",
+                            argument="processes",
+                        )
                     refer(spec.function, spec.queue, spec.group, spec.name)
                 members[:] = [
                     replace(spec, in_process=True, concurrency=number) for spec in members

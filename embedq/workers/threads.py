@@ -56,6 +56,7 @@ class ThreadCrew:
         self.finished = 0
         self.released = 0
         self.stuck = 0
+        self.notice_s = 0.0 if runner.spec.harness is None else runner.spec.harness.notice_s
         self._loop = loop
         self._is_watched = runner.is_watched
         self._slots: list[Slot] = []
@@ -283,7 +284,8 @@ class ThreadCrew:
                 self.runner.timed_out(run)
                 run.cancel("timeout")
                 can_notice = run.deliveries or run.on_cancel is not None
-                run.deadline = now + (NOTICE_S if can_notice else 0.0)
+                notice_s = NOTICE_S if run.notice_s is None else run.notice_s
+                run.deadline = now + (notice_s if can_notice else 0.0)
             if run.deadline <= now:
                 self._give_up(slot, run, "timeout")
 

@@ -204,6 +204,7 @@ WRONG: dict[str, tuple[Call, dict[str, list[Any]]]] = {
             "max_messages": [0, "5", True],
             "max_rss": [0, "much", True],
             "max_age": [*_DURATIONS, 0],
+            "spark": [5, "local[2]", int],
             "nonsense": [1],
         },
     ),

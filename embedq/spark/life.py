@@ -1,0 +1,119 @@
+"""The life of the JVM: whether a session still has one, and a new session after its death.
+
+Knows: PySpark's own memory of its JVM (private names, all of them are here), one rebuild at once.
+Does not know: messages, jobs, why a JVM died.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+_log = logging.getLogger("embedq.spark")
+
+#: There is one JVM in a process, whoever asks for a session.
+_REBUILDING: Final = threading.RLock()
+
+
+class SessionUnavailable(Exception):
+    """No session could be had: the factory raised, or returned one whose JVM is gone."""
+
+
+def is_alive(context: SparkContext) -> bool:
+    """Ask the JVM of a session whether its context runs. Never raises.
+
+    `session.version` would not do: PySpark answers that from memory.
+    """
+    try:
+        return context._jsc is not None and not context._jsc.sc().isStopped()
+    except Exception:  # noqa: BLE001 - py4j has many errors for a gateway that is gone, and OSError
+        return False
+
+
+class Sessions:
+    """The session that a factory of the application gives, kept until its JVM dies."""
+
+    def __init__(self, factory: Callable[[], SparkSession]) -> None:
+        self._factory = factory
+        self._session: SparkSession | None = None
+
+    @property
+    def current(self) -> SparkSession | None:
+        """The session as it was last seen, None before the first."""
+        return self._session
+
+    def get(self) -> SparkSession:
+        """Return a session that lives; after the death of a JVM a new one is made, by one thread.
+
+        Raises SessionUnavailable.
+        """
+        session = self._session
+        if session is not None and is_alive(session.sparkContext):
+            return session
+        with _REBUILDING:
+            session = self._session
+            if session is not None and is_alive(session.sparkContext):
+                return session  # somebody else has made it meanwhile
+            forget_dead_jvm()
+            try:
+                session = self._factory()
+            except Exception as error:
+                text = f"{type(error).__name__}: {error}"
+                raise SessionUnavailable(f"the session factory failed: {text}") from error
+            if not is_alive(session.sparkContext):
+                raise SessionUnavailable(
+                    "the session factory returned a session that has been stopped: it has to call "
+                    "embedq.spark.session() or getOrCreate() each time"
+                )
+            self._session = session
+            return session
+
+
+def forget_dead_jvm() -> None:
+    """Let PySpark forget a JVM that is gone, or a context that was stopped; a living one stays.
+
+    Without this `getOrCreate()` goes on with the dead one and fails for ever. Tested with each
+    version of PySpark that is supported: these are no public names.
+    """
+    from pyspark import SparkContext  # noqa: PLC0415  # only those get here who have used it
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    with _REBUILDING:
+        gateway = SparkContext._gateway
+        if gateway is None or _answers(gateway):
+            return
+        context = SparkContext._active_spark_context
+        server = getattr(context, "_accumulatorServer", None)
+        if server is not None:
+            with suppress(Exception):
+                server.shutdown()
+        with suppress(Exception):
+            gateway.shutdown()
+        process = getattr(gateway, "proc", None)
+        if process is not None:
+            # It does not answer: what is left of it must not hold its ports and files.
+            with suppress(OSError):
+                process.kill()
+            with suppress(Exception):
+                process.wait(10)
+        SparkContext._gateway = None
+        SparkContext._jvm = None
+        SparkContext._active_spark_context = None
+        SparkSession._instantiatedSession = None
+        SparkSession._activeSession = None
+        _log.info("the JVM of Spark is gone, and forgotten")
+
+
+def _answers(gateway: object) -> bool:
+    try:
+        getattr(gateway.jvm, "java.lang.System").nanoTime()  # type: ignore[attr-defined]
+    except Exception:  # noqa: BLE001 - see is_alive
+        return False
+    return True
