@@ -47,6 +47,14 @@ def test_a_page_of_another_origin_makes_nothing_over_http(broker, asking, header
     assert ask(client, {}) == 200  # the connection lives
 
 
+@pytest.mark.parametrize("name", ["Origin", "Sec-Fetch-Site"])
+def test_what_is_said_twice_is_said_by_nobody(asking, name):
+    client = asking(cors="http://e.com")
+    twice = f"{name}: http://e.com\r\n" * 2
+    client.send(f"GET /?cmd=query HTTP/1.1\r\nHost: localhost\r\n{twice}\r\n".encode())
+    assert client.response().status == 403
+
+
 @pytest.mark.parametrize(
     "headers",
     [

@@ -46,14 +46,14 @@ class Visitors:
         if origin is None and site is None:
             return None
         allowed = self.origins if websocket else self.cors
-        if EVERYBODY in allowed or origin in allowed:
+        if EVERYBODY in allowed:
             return None
         if origin is None:
-            is_own = site in _OWN_SITES
-        else:
-            is_own = isinstance(origin, str) and isinstance(host, str) and _is_of(origin, host)
+            may = site in _OWN_SITES
+        else:  # one that comes twice is a list, and nobody's
+            may = isinstance(origin, str) and (origin in allowed or _is_of(origin, host))
         option = "origins" if websocket else "cors"
-        return None if is_own else f"pages of other origins may not: name theirs in {option}"
+        return None if may else f"pages of other origins may not: name theirs in {option}"
 
     def _is_ours(self, host: object) -> bool:
         if not isinstance(host, str) or len(host) > _HOST_MOST:
@@ -62,8 +62,10 @@ class Visitors:
         return _is_here(name) or name in (self.hosts or ())
 
 
-def _is_of(origin: str, host: str) -> bool:
+def _is_of(origin: str, host: object) -> bool:
     """Whether an origin is the host that the request names."""
+    if not isinstance(host, str):
+        return False
     return _without_port(origin.partition("://")[2].lower()) == _without_port(host.lower())
 
 
