@@ -148,8 +148,11 @@ def _checked_headers(headers: object, limits: Limits) -> dict[str, str] | None:
         raise LimitExceeded(msg, limit="headers_count")
     total = 0
     for name, value in checked.items():
-        check_header_name(name)
-        size = _header_size(name, value)
+        if type(value) is str and value.isascii() and _is_plain(name):
+            size = len(name) + len(value)
+        else:
+            check_header_name(name)
+            size = _header_size(name, value)
         if size > limits.header_bytes:
             msg = f"the header {name!r} has {size} bytes, more than {limits.header_bytes}"
             raise LimitExceeded(msg, limit="header_bytes")
@@ -158,6 +161,16 @@ def _checked_headers(headers: object, limits: Limits) -> dict[str, str] | None:
         msg = f"the headers have {total} bytes, more than headers_bytes={limits.headers_bytes}"
         raise LimitExceeded(msg, limit="headers_bytes")
     return checked or None
+
+
+def _is_plain(name: object) -> bool:
+    """Whether a name of a header needs no closer look, as nearly all."""
+    return (
+        type(name) is str
+        and name.isascii()
+        and name.isprintable()
+        and 0 < len(name) <= LIMITS.name_bytes
+    )
 
 
 def _header_size(name: str, value: object) -> int:

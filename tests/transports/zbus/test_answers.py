@@ -11,6 +11,7 @@ from embedq_transports.zbus.answers import (
     NOTHING,
     Answer,
     messages,
+    sentence,
     shown,
     to_frame,
     to_response,
@@ -127,3 +128,17 @@ def test_a_large_frame_is_one_frame():
 def test_json_stays_as_it_was_written():
     (frame,) = Reader().feed(to_frame(Answer({}, JSON, b'{"z":1.50,"a":[null]}')))
     assert b'{"body":{"z":1.50,"a":[null]},' in bytes(frame.data)
+
+
+@pytest.mark.parametrize("keep", [True, False])
+@pytest.mark.parametrize(
+    ("status", "text", "wire_id"),
+    [
+        (200, "OK, PUB (mq=q)", "7"),
+        (404, "MQ(é\ud800) Not Found", "a\r\nb: c"),
+        (604, "", "ü\x00"),
+    ],
+)
+def test_a_sentence_is_what_the_long_way_makes_of_it(status, text, wire_id, keep):
+    long_way = to_response(told(status, text, wire_id), keep=keep)
+    assert sentence(status, text, wire_id, keep=keep) == long_way

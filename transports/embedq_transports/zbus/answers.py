@@ -126,6 +126,17 @@ def to_response(
     return head if bare else head + body
 
 
+def sentence(status: int, text: str, wire_id: str, *, keep: bool) -> bytes:
+    """Return what to_response() makes of told(): most answers are no more than that."""
+    body = text.encode("utf-8", "replace")
+    head = (
+        f"{_first_line(status)}\r\n{_header('id', wire_id)[0]}\r\n"
+        f"Connection: {'Keep-Alive' if keep else 'close'}\r\n"
+        f"Content-Type: {TEXT_TYPE}\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode("utf-8", "replace") + body
+
+
 def _header(name: str, value: object) -> list[str]:
     """Return the lines of a header; a list is several, what HTTP cannot say is left out."""
     if value is None or not _TOKEN.fullmatch(name):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
-from embedq_transports.zbus.answers import Answer, told
+from embedq_transports.zbus.answers import Answer, sentence, told
 from embedq_transports.zbus.message import Message
 from embedq_transports.zbus.replies import Left
 
@@ -68,20 +68,25 @@ class Task:
         """Answer it, or not at all. A second answer changes nothing."""
         if self.is_done:
             return
-        self.is_done = True
-        session, reply = self._session, self._reply
         data = b""
         if answer is not None:
-            data = session.encode(
+            data = self._session.encode(
                 answer,
                 as_frame=self._as_frame,
-                keep=not reply.last,
+                keep=not self._reply.last,
                 bare=self._bare,
                 origin=self._origin,
             )
-        session.replies.fill(reply, data, left)
+        self._fill(data, left)
+
+    def _fill(self, data: bytes, left: Left | None = None) -> None:
+        self.is_done = True
+        self._session.replies.fill(self._reply, data, left)
         self.detach()
 
     def say(self, status: int, text: str, *, ack: bool = True) -> None:
         """Answer with a sentence; `ack` False: with nothing."""
-        self.done(told(status, text, self.wire_id) if ack else None)
+        if not ack or self._as_frame or self._bare or self._origin:
+            self.done(told(status, text, self.wire_id) if ack else None)
+        elif not self.is_done:
+            self._fill(sentence(status, text, self.wire_id, keep=not self._reply.last))
