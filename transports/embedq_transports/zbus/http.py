@@ -99,7 +99,7 @@ class HttpReader:
         if self._in_head and head == len(self._headers):
             self._unfinished += size
             if self._unfinished > self._limits.head_bytes:
-                self._refuse(431, "too_large", "the head of a request is too large")
+                self._refuse_head()
         else:
             self._unfinished = 0
 
@@ -124,7 +124,9 @@ class HttpReader:
     def on_url(self, part: bytes) -> None:
         """A part of its target."""
         self._target += part
-        self._count_head(len(part))
+        self._head += len(part)
+        if self._head > self._limits.head_bytes:
+            self._refuse_head()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A complete header. What stands behind a body in chunks is thrown away."""
@@ -132,12 +134,12 @@ class HttpReader:
             self._headers.append((name, value))
         elif not self._in_body:
             return
-        self._count_head(len(name) + len(value) + _AROUND)
-
-    def _count_head(self, size: int) -> None:
-        self._head += size
+        self._head += len(name) + len(value) + _AROUND
         if self._head > self._limits.head_bytes or len(self._headers) > self._limits.headers:
-            self._refuse(431, "too_large", "the head of a request is too large")
+            self._refuse_head()
+
+    def _refuse_head(self) -> None:
+        self._refuse(431, "too_large", "the head of a request is too large")
 
     def on_headers_complete(self) -> None:
         """The head is complete: refuse what would be too large before it comes."""

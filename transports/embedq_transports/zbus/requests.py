@@ -56,23 +56,25 @@ def message_of_request(
     list, as the original makes it.
     """
     named: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     seen: dict[str, str] = {}
     for raw_name, raw_value in headers:
         name, lower = _named(raw_name) if len(raw_name) <= _SHORT else _name_of(raw_name)
         if lower in seen:
             add(named, seen[lower], _text(raw_value))
+            fields[lower] = named[seen[lower]]
         else:
             seen[lower] = name
-            named[name] = _text(raw_value)
+            named[name] = fields[lower] = _text(raw_value)
     path, _, query = target.partition(b"?")
     asked = _asked(query, limits) if path == b"/" and query and "cmd" not in seen else {}
     said = asked.pop(_BODY, None)
     for name, value in asked.items():
-        named[seen.setdefault(name.lower(), name)] = value
+        named[seen.setdefault(name.lower(), name)] = fields[name.lower()] = value
     if said is not None:
         kind, data = (TEXT, said.encode("utf-8", "surrogatepass"))
     else:
-        content_type = named.get(seen.get("content-type", ""))
+        content_type = fields.get("content-type")
         try:
             kind, data = from_http(
                 body, content_type if isinstance(content_type, str) else None, limits
@@ -80,7 +82,6 @@ def message_of_request(
         except BadForm as error:
             raise NoMessage(str(error)) from error
     url = "/" if target == b"/" else unquote_plus(target.decode("utf-8", "replace"))
-    fields = {name: named[spelled] for name, spelled in seen.items()}
     return Message(named, fields, kind, data, url, method)
 
 
