@@ -133,11 +133,6 @@ CATALOGUE: Final[Mapping[str, EventSpec]] = {
         _MESSAGE + ": {consumer} does not return; its thread {thread} is lost",
         "a thread ignores its cancellation; it cannot be ended from outside",
     ),
-    "slot_replaced": _spec(
-        *(WARNING, "queue group consumer stuck"),
-        "queue {queue!r}, group {group!r}: {consumer} has a new slot, {stuck} are stuck",
-        "a new thread took the place of a stuck one",
-    ),
     "job_progress": _spec(
         *(DEBUG, "queue group consumer id seq attempt done tasks"),
         _MESSAGE + ": {consumer} has done {done} of {tasks} Spark tasks",
@@ -157,6 +152,11 @@ CATALOGUE: Final[Mapping[str, EventSpec]] = {
         *(WARNING, "queue group consumer seconds stack"),
         "queue {queue!r}, group {group!r}: {consumer} has held its loop for {seconds} s\n{stack}",
         "a coroutine does not give way: others on its loop wait",
+    ),
+    "slot_replaced": _spec(
+        *(WARNING, "queue group consumer stuck"),
+        "queue {queue!r}, group {group!r}: {consumer} has a new slot, {stuck} are stuck",
+        "a new thread took the place of a stuck one",
     ),
     # --- other processes
     "worker_died": _spec(
@@ -321,7 +321,8 @@ FIELDS: Final[Mapping[str, str]] = {
     "sink": "name of the sink, see sinkId",
     "error": "type and text of what was raised; of a worker: the traceback, or a sentence",
     "reason": "code of the dead letter's reason (lifecycle.md); of a drain: the signal, or stop; "
-    "of a worker: how much it has done, or has become",
+    "of a worker: how much it has done, or has become; of a Spark job: timeout, drain, lease_lost "
+    "or request",
     "detail": "a sentence for people",
     "endpoint": "where other machines connect, tcp://",
     "address": "of another machine",
@@ -337,6 +338,8 @@ FIELDS: Final[Mapping[str, str]] = {
     "concurrency": "how many messages the consumer handles at once",
     "kind": "thread, async or process",
     "thread": "name of the thread",
+    "done": "tasks of Spark that have ended",
+    "tasks": "tasks of Spark that are known so far",
     "stuck": "threads or tasks that nobody waits for any more",
     "stack": "where the coroutine is, as a traceback",
     "changes": "the settings that were replaced",

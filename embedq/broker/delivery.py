@@ -37,7 +37,7 @@ class CancelToken:
     __slots__ = ("_event", "reason")
 
     def __init__(self) -> None:
-        #: Why: "timeout", "drain", "lease_lost", or None.
+        #: Why: "timeout", "drain", "lease_lost", "request" (Spark jobs only), or None.
         self.reason: str | None = None
         self._event: threading.Event | None = None
 

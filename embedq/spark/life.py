@@ -37,6 +37,14 @@ def is_alive(context: SparkContext) -> bool:
         return False
 
 
+def living_session() -> SparkSession | None:
+    """Return the session that this process has, if its JVM lives."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415  # loads half a second of PySpark
+
+    session: SparkSession | None = SparkSession._instantiatedSession
+    return session if session is not None and is_alive(session.sparkContext) else None
+
+
 class Sessions:
     """The session that a factory of the application gives, kept until its JVM dies."""
 

@@ -6,6 +6,7 @@ Does not know: sources, sinks and jobs.
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from embedq.errors import InvalidOption, shown
 from embedq.spark.java import java_home
+from embedq.spark.life import forget_dead_jvm, living_session
 from embedq.spark.needs import need
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ _HERE: Final = {
 def session(
     app_name: str = "embedq", *, master: str | None = None, **conf: object
 ) -> SparkSession:
-    """Return a running Spark session, a new one if there is none.
+    """Return the Spark session that runs, with the settings of `conf` added, or start one.
 
     Without `master` it runs in this machine on all cores that the process may use; as many
     partitions of shuffles, no web page, no progress bars, only errors in the log, loopback
@@ -73,11 +75,17 @@ def session(
             )
     from pyspark.sql import SparkSession  # noqa: PLC0415  # loads half a second of PySpark
 
+    builder = SparkSession.Builder().appName(app_name)
+    if living_session() is not None:
+        for key, value in conf.items():
+            builder = builder.config(key, _text(value))
+        return builder.getOrCreate()
+    forget_dead_jvm()
+    _quieten()
     # Everything that makes a session: spark-submit has chosen a master and started the JVM.
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     if not submitted:
         prepare_environment(master)
-    builder = SparkSession.Builder().appName(app_name)
     if master is not None or not submitted:
         builder = builder.master(master or f"local[{_cores()},{_ATTEMPTS}]")
     settings = dict(_EVERYWHERE)
@@ -115,6 +123,14 @@ def register(spark: SparkSession) -> None:
     from embedq.spark.source import EmbedqDataSource  # noqa: PLC0415  # loads pyspark
 
     spark.dataSource.register(EmbedqDataSource)
+
+
+def _quieten() -> None:
+    """Let PySpark not print what it also raises: a page of JSON for each query that is wrong."""
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        logger = logging.getLogger(name)
+        if logger.level == logging.NOTSET:  # else somebody wants to see it
+            logger.setLevel(logging.CRITICAL)
 
 
 @contextmanager

@@ -42,7 +42,11 @@ def code_lines(source: str) -> int:
     return len(lines)
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+#: Those of Spark run in the session that its tests have (tests/spark/test_examples.py).
+HERE = [path for path in EXAMPLES if not path.stem.startswith("spark_")]
+
+
+@pytest.mark.parametrize("path", HERE, ids=lambda path: path.stem)
 def test_an_example_prints_what_the_file_beside_it_says(path: Path, tmp_path: Path) -> None:
     transcript.make_sample(tmp_path / "sample")
     for step in transcript.steps(path.with_suffix(".txt")):

@@ -171,6 +171,8 @@ def test_a_timeout_cancels_and_the_retry_begins_when_no_worker_is_left(site, spa
     done = threading.Event()
     still: list[int] = []
 
+    spark.range(2, numPartitions=2).mapInArrow(lambda batches: batches, "id long").collect()
+
     @site.orders.consumer(spark=lambda: spark, timeout="3s")
     def handle(body: int, delivery: Delivery[int]) -> None:
         if delivery.attempt == 1:
