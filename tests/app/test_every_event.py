@@ -313,6 +313,9 @@ BETWEEN_PROCESSES = frozenset(
     """.split()
 )
 
+#: Told of Spark jobs, which need a session (tests/spark/test_jobs.py looks at their fields).
+OF_SPARK = frozenset({"job_cancelled", "job_progress", "spark_lost"})
+
 
 def test_every_event_has_a_scene() -> None:
     assert set(SCENES) == set(CATALOGUE) - BETWEEN_PROCESSES - OF_SPARK
@@ -321,9 +324,6 @@ def test_every_event_has_a_scene() -> None:
 @pytest.mark.parametrize("name", SCENES)
 def test_an_event_is_told_when_it_happens_with_all_its_fields(scene: Scene, name: str) -> None:
     SCENES[name](scene)
-#: Told of Spark jobs, which need a session (tests/spark/test_jobs.py looks at their fields).
-OF_SPARK = frozenset({"job_cancelled", "job_progress", "spark_lost"})
-
     spec = CATALOGUE[name]
     if spec.level == COUNTED:
         assert scene.orders.stats().events[name] == 1
