@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from _thread import allocate_lock
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from embedq.broker.entry import Entry
 from embedq.broker.leases import Lease
@@ -138,6 +138,12 @@ class Holdings:
         """How many there are."""
         return len(self._by_counter)
 
+    @property
+    def in_work(self) -> bool:
+        """Whether any is not at its end: whoever has it may go without a word."""
+        with self._lock:
+            return any(lease.progress not in _ENDED for lease in self._by_counter.values())
+
     def held(self) -> list[Held]:
         """Return what is held, to show it to the next host."""
         with self._lock:
@@ -209,6 +215,9 @@ class Holdings:
             for lease in gone:
                 del self._kept[lease]
         return gone
+
+
+_ENDED: Final = (Progress.FAILED, Progress.DONE)
 
 
 def _always() -> bool:

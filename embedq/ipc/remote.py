@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from embedq.broker.port import Pairs
     from embedq.broker.redaction import Redact
 
-#: Seconds between two ticks of a process that holds nothing.
+#: Seconds between two ticks of a process in which nobody has a message.
 _IDLE_TICK_S: Final = 5.0
 
 
@@ -169,7 +169,7 @@ class RemoteDesk(Traffic):
         """See who holds leases and is gone; return in how many seconds again."""
         for lease in self.holdings.abandoned():
             self.unkeep_at_host(lease)
-        return TICK_S if self.holdings else _IDLE_TICK_S
+        return TICK_S if self.holdings.in_work else _IDLE_TICK_S
 
     def _ask(
         self,

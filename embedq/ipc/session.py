@@ -174,6 +174,11 @@ class Session:
         """What was to end these leases failed: they still count."""
         self.settling.difference_update(counters)
 
+    @property
+    def holds(self) -> bool:
+        """Whether any lease is still held: one may be settled whose request waits for others."""
+        return any(held.lease.is_held for held in self.leases.values())
+
     def lost(self) -> list[int]:
         """Drop the leases that somebody else has ended; return their counters."""
         gone = [

@@ -357,7 +357,7 @@ class Sessions:
             if gone and session.address is not None:
                 session.queue(frames.Lost(gone), 16 * len(gone))
                 self._flush(session)
-            some = some or bool(session.leases)
+            some = some or session.holds
         if some:
             self.look()
 

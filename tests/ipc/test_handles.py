@@ -6,6 +6,7 @@ import pytest
 
 from embedq.broker.office import GroupInfo
 from embedq.ipc.handles import Holdings
+from embedq.ipc.marks import Progress
 from tests.ipc.told import info, queue, wire_lease
 
 
@@ -40,6 +41,18 @@ def test_a_lease_counts_until_it_ends(held: Holdings) -> None:
     held.drop([lease])  # twice is no harm
     held.lost([2, 99])
     assert [each.counter for each in held.held()] == [3]
+
+
+def test_what_is_at_its_end_needs_no_look_at_whoever_has_it(held: Holdings) -> None:
+    first, second, third = held._by_counter.values()
+    found = [held.in_work]
+    first.progress, second.progress = Progress.DONE, Progress.FAILED
+    third.progress = Progress.STARTED
+    found.append(held.in_work)
+    held.drop([third])
+    found.append(held.in_work)
+    assert found == [True, True, False]
+    assert len(held) == 2
 
 
 def test_the_next_host_gives_new_tokens_and_what_it_does_not_name_has_ended(

@@ -147,6 +147,16 @@ def test_a_kept_lease_is_renewed_and_another_one_is_lost(served: Served) -> None
     assert peer.exchange(done(kept, served.g)).stale == []
 
 
+def test_a_host_looks_at_leases_only_while_there_are_any(served: Served) -> None:
+    peer, sessions = served.peer(), served.server._sessions
+    peer.put(served.q, b"x")
+    (lease,) = peer.exchange(group=served.g, most=1).leases
+    assert sessions._looking
+    # As idle workers do: the last message is settled with the wait for the next one.
+    peer.send(frames.Exchange(peer.n(), [done(lease, served.g)], served.g, 1, None))
+    eventually(lambda: served.group.acked == 1 and not sessions._looking)
+
+
 def test_bye_gives_everything_back_without_an_attempt(served: Served) -> None:
     peer = served.peer()
     peer.put(served.q, b"a", b"b")
