@@ -100,3 +100,33 @@ def test_the_errors_of_a_lost_jvm_are_told_from_those_of_a_job():
     assert is_final(PySparkTypeError("x"))
     assert not is_final(PythonException("x"))
     assert not is_final(TypeError("x"))
+
+
+def test_the_third_jvm_that_dies_under_a_message_counts_as_its_failure(orders):
+    from py4j.protocol import Py4JNetworkError
+
+    from embedq.broker.endings import RELEASED, Failed
+    from embedq.spark.consuming import SparkHarness
+    from embedq.workers.runner import Run, Runner
+    from embedq.workers.spec import make_spec
+
+    told: list[str] = []
+    orders.broker.on("spark_lost", lambda notice: told.append(str(notice.fields["error"])))
+    orders.put_many([1, 2])
+    killer, other = orders.get_many(2, 60)
+    harness = SparkHarness(factory)
+    desk, group = orders.broker.desk, killer.lease.group
+    runner = Runner(desk, group, make_spec(lambda body: None, queue="orders", spark=factory))
+    error = Py4JNetworkError("Answer from Java side is empty")
+
+    def end(delivery: Delivery[int]) -> object:
+        ((_, ending),) = harness._died(runner, Run([delivery.lease]), error)
+        return ending
+
+    assert end(killer) is RELEASED
+    assert end(other) is RELEASED
+    assert end(killer) is RELEASED
+    assert isinstance(end(killer), Failed)
+    assert end(killer) is RELEASED  # and the count begins anew
+    orders.broker.stop()
+    assert told == ["py4j.protocol.Py4JNetworkError: Answer from Java side is empty"] * 5
