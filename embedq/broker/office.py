@@ -215,6 +215,10 @@ class Office:
         """Put what the tasks of a batch have staged, once; see staging."""
         return staging.stage_publish(self._desk, self._queue(queue), sink, batch, parts, older)
 
+    def put_through(self, queue: str, token: str, number: int, chunk: bytes) -> staging.Published:
+        """Put a chunk of messages at once, once for each token and number; see staging."""
+        return staging.put_through(self._desk, self._queue(queue), token, number, chunk)
+
     def stage_abort(self, sink: str, tokens: list[str] | None = None) -> int:
         """Remove what a sink has staged, or some of its tasks; return how many chunks."""
         return staging.stage_abort(self._desk, sink, tokens)

@@ -5,7 +5,7 @@ Does not know: Spark, how calls travel, SQL.
 
 A sink is whoever publishes batches into a queue under one name, one after another. Its newest
 batch is remembered in the commit that published it: the same batch again adds nothing. Whatever
-else it has staged then belongs to attempts that failed, and goes. See docs/decisions/0025.
+else it has staged then belongs to attempts that failed, and goes. See docs/decisions/0027.
 """
 
 from __future__ import annotations
@@ -76,16 +76,25 @@ class Staging(Task):
 
 
 class Publishing(Task):
-    """Put what a batch has staged, unless it was published before."""
+    """Put what a batch has staged, unless it was published before.
 
-    __slots__ = ("_drop", "_engine", "_parts", "_queue", "_record", "full", "op")
+    `late`: staged in the same commit.
+    """
+
+    __slots__ = ("_drop", "_engine", "_late", "_parts", "_queue", "_record", "full", "op")
 
     alone = True  # `prepare` asks the store what is there, and which messages are the oldest
 
     def __init__(
-        self, engine: Engine, queue: QueueState, record: SinkRow, parts: Sequence[Part]
+        self,
+        engine: Engine,
+        queue: QueueState,
+        record: SinkRow,
+        parts: Sequence[Part],
+        late: Stage | None = None,
     ) -> None:
         super().__init__(64)
+        self._late: list[Op] = [] if late is None else [late]
         self._engine = engine
         self._queue = queue
         self._record = record
@@ -106,10 +115,10 @@ class Publishing(Task):
             return ()
         self.op = Publish(self._record, self._parts, self._record.at)
         if missing <= 0:
-            return (self.op,)
+            return (*self._late, self.op)
         oldest = bounds.oldest(self._engine, self._queue, missing)
         self._drop = moves.Cancels(self._engine, self._queue, oldest)
-        return [*self._drop.prepare(), self.op]
+        return [*self._drop.prepare(), *self._late, self.op]
 
     def _missing(self) -> int:
         bound = self._queue.policy.max_length
@@ -171,6 +180,39 @@ def stage_put(
     engine.writer.run(Staging(op))
 
 
+def put_through(
+    engine: Engine, queue: QueueState, token: str, number: int, data: bytes
+) -> Published:
+    """Put a chunk of a task at once; the same number again adds nothing. Numbers only rise.
+
+    Raises what `stage_put` raises, and QueueFull.
+    """
+    sink = f"{ONCE}{token}"
+    check_key(sink, "token")
+    now = engine.now_ms()
+    wanted, count = chunks.checked(queue, data, now, engine.limits)
+    record = SinkRow(queue.id, sink, number, count, now, now + ONCE_KEPT_MS)
+    chunk = encode_chunk(chunks.staged(wanted))
+    late = Stage(queue.id, sink, token, 0, count, now, chunk)
+    _count_if_bounded(engine, queue)
+    bounds.check_fits(queue, count)
+    return _run(engine, Publishing(engine, queue, record, [Part(token, 1, count)], late), count)
+
+
+def _count_if_bounded(engine: Engine, queue: QueueState) -> None:
+    if queue.policy.max_length is not None and not engine.counts_exact:
+        engine.upkeep.count()
+
+
+def _run(engine: Engine, task: Publishing, count: int) -> Published:
+    engine.writer.run(task)
+    if task.full is not None:
+        raise task.full
+    if task.op is None:
+        return Published(repeated=True, rows=count, stored=0)
+    return Published(repeated=False, rows=count, stored=task.op.stored)
+
+
 def _check_room(engine: Engine, queue: QueueState, sink: str, size: int) -> None:
     limits = engine.limits
     rows = engine.store.staged()
@@ -218,8 +260,7 @@ def stage_publish(
     if batch < 0:
         raise InvalidOption(f"batch={shown(batch)} is below 0", argument="batch")
     count = sum(part.messages for part in parts)
-    if queue.policy.max_length is not None and not engine.counts_exact:
-        engine.upkeep.count()
+    _count_if_bounded(engine, queue)
     now = engine.now_ms()
     kept = SINK_KEPT_MS if not sink.startswith(ONCE) else ONCE_KEPT_MS
     record = SinkRow(queue.id, sink, batch, count, now, now + kept)
@@ -229,13 +270,7 @@ def stage_publish(
         _check_whole(engine, queue, sink, parts)
     else:
         _check_same(queue, earlier, record, older)
-    task = Publishing(engine, queue, record, parts)
-    engine.writer.run(task)
-    if task.full is not None:
-        raise task.full
-    if task.op is None:
-        return Published(repeated=True, rows=count, stored=0)
-    return Published(repeated=False, rows=count, stored=task.op.stored)
+    return _run(engine, Publishing(engine, queue, record, parts), count)
 
 
 def _newest(engine: Engine, queue: QueueState, sink: str) -> SinkRow | None:

@@ -4,7 +4,7 @@ Knows: how a chunk of staged messages is stored, what staging, publishing and re
 Does not know: who writes, which batch may be published, SQL, the ready index.
 
 A chunk is checked when it is staged and only inserted when it is published, as then everybody
-else waits. Times that count from the put are resolved by `Publish`. See docs/decisions/0025.
+else waits. Times that count from the put are resolved by `Publish`. See docs/decisions/0027.
 """
 
 from __future__ import annotations

@@ -245,6 +245,32 @@ def test_whoever_waits_gets_what_is_published(desk: Desk, queue: QueueState) -> 
     assert got == [b"a", b"b"]
 
 
+# ----------------------------------------------------------------------------- at once
+
+
+def test_a_chunk_is_put_at_once_and_once(desk: Desk, queue: QueueState) -> None:
+    office = desk.office
+    for number in (0, 0, 1, 1, 0):
+        chunk = encode(PlainBodies(0, [f"{number}".encode()] * 2))
+        told = office.put_through("orders", "t", number, chunk)
+        assert told.rows == 2
+    assert bodies_of(desk, queue) == [b"0", b"0", b"1", b"1"]
+    assert desk.store.staged() == []
+    assert told.repeated
+
+
+def test_a_chunk_that_has_no_room_is_refused(desk: Desk) -> None:
+    queue = desk.queue("orders", QueuePolicy(max_length=1).changed(when_full="reject"))
+    chunk = encode(PlainBodies(0, [b"a"]))
+    assert not desk.office.put_through("orders", "t", 0, chunk).repeated
+    with pytest.raises(QueueFull):
+        desk.office.put_through("orders", "t", 1, chunk)
+    with pytest.raises(QueueFull, match="max_length=1"):
+        desk.office.put_through("orders", "t", 1, encode(PlainBodies(0, [b"a", b"b"])))
+    desk.ack(*desk.claim(desk.group(queue)))
+    assert not desk.office.put_through("orders", "t", 1, chunk).repeated
+
+
 # ----------------------------------------------------------------------- bounds and limits
 
 
