@@ -13,11 +13,14 @@ import re
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from embedq import Broker
 from embedq.ipc.place import sessions_left
+from tests.workers.pooled import until
 
 #: What is noted of a number whose handler was done with it.
 DONE: Final = frozenset({"end", "acking"})
@@ -132,5 +135,16 @@ def _file(folder: Path) -> Iterator[str]:
         yield f"the file is damaged: {fine}"
     if messages or letters:
         yield f"{messages} messages and {letters} dead letters are left"
+    yield from marks_left(path)
+
+
+def marks_left(path: Path) -> Iterator[str]:
+    """Say whose marks stay when the next host has come and gone.
+
+    Who ends when there is no host any more, and has not heard that all is settled, leaves them.
+    """
+    if sessions_left(path):
+        with Broker(path, role="host"), suppress(AssertionError):
+            until(lambda: not sessions_left(path), "the next host takes the marks in", 20)
     if left := sessions_left(path):
         yield f"{len(left)} sessions have left marks behind"

@@ -11,8 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from embedq import Broker
+from embedq.ipc.marks import Marks
+from embedq.ipc.place import folder_of, make_folder, sessions_left
 from tests.reliability.chaos_faults import FAULTS
 from tests.reliability.chaos_hosts import Pace, chaos_of_hosts
+from tests.reliability.chaos_judge import marks_left
 
 pytestmark = [
     pytest.mark.reliability,
@@ -34,6 +38,16 @@ def test_hosts_and_workers_that_are_killed_again_and_again_lose_and_repeat_nothi
     assert found.confirmed == 400
     assert found.host_kills >= 2
     assert found.kills >= 2
+
+
+def test_marks_of_one_that_ended_without_a_host_are_taken_in_by_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "app.db"
+    with Broker(path) as broker:
+        broker.queue("numbers").put(1)
+    marks = Marks.create(make_folder(folder_of(path)), bytes(16))
+    marks.close(remove=False)
+    assert len(sessions_left(path)) == 1
+    assert list(marks_left(path)) == []
 
 
 @pytest.mark.parametrize("fault", PLANTED)
