@@ -107,6 +107,11 @@ CATALOGUE: Final[Mapping[str, EventSpec]] = {
         "queue {queue!r}: {count} messages that sink {sink!r} had staged were removed",
         "what a writer had staged was never published: it ended, or its job did (stage_kept_s)",
     ),
+    "let_go": _spec(
+        *(WARNING, "queue group count upto"),
+        "queue {queue!r}, group {group!r}: {count} messages up to seq {upto} are held no longer",
+        "a reader, as Spark, is behind by more than its maxHold: it finds them missing",
+    ),
     # --- consumers
     "consumer_registered": _spec(
         *(INFO, "queue group consumer concurrency kind"),

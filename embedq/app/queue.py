@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
+from embedq.app.feeding import Feeding
 from embedq.app.group import Group
 from embedq.app.letters import DeadLetters
 from embedq.app.options import (
@@ -48,7 +49,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Queue(Watching, Generic[T]):
+class Queue(Watching, Feeding, Generic[T]):
     """A queue of a broker. Made by `broker.queue(name, type)`; creating one opens nothing.
 
     The first use that needs the file opens it. Calls block until they are done, those that begin

@@ -67,7 +67,9 @@ class NewGroup(Task):
 
     def prepare(self) -> Sequence[Op]:
         """Fix the end of the queue: under the lock nothing can be put in between."""
-        at_end = self._start == "end" or (self._start == "auto" and bool(self._queue.groups))
+        # Readers (feeds.py) are no consumers: the first of those gets all that is still there.
+        others = any(group.hold_ms is None for group in self._queue.groups)
+        at_end = self._start == "end" or (self._start == "auto" and others)
         self._op.floor = self._registry.store.last_seq if at_end else 0
         return (self._op,)
 
@@ -139,6 +141,9 @@ class SaveCounts(Task):
         for queue in self._engine.queues.values():
             queues.append((queue.id, queue.stored, queue.dead, queue.last))
             for group in queue.groups:
+                if group.hold_ms is not None:  # what is there says nothing of what was read
+                    groups.append((group.id, group.floor, group.settled))
+                    continue
                 lowest = min(group.leases, default=None)
                 floor = group.index.floor(queue.last, lowest)
                 groups.append((group.id, max(group.floor, floor or 0), group.settled))
@@ -175,6 +180,8 @@ class Expire(Task):
                 continue
             waiting = set(self._engine.store.unsettled(seq))
             for group in queue.groups:
+                if group.hold_ms is not None:
+                    continue  # a reader sees it all the same: a range is the same every time
                 if group.id in waiting and seq not in group.leases:
                     bury = Bury(group.id, seq, now, Reason.EXPIRED, "its time to live is over")
                     bury.moved_by = "host"

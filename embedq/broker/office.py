@@ -19,6 +19,7 @@ from embedq.broker import staging
 from embedq.broker.changes import NewExpiry
 from embedq.broker.deadletters import DeadLetters
 from embedq.broker.endings import DONE, RELEASED, Ending, Failed, Rejected
+from embedq.broker.feeds import FeedOffice
 from embedq.broker.purge import Progress, purge_group, purge_queue
 from embedq.broker.removal import remove_group
 from embedq.broker.state import GroupState, QueueState
@@ -89,7 +90,7 @@ def once(method: F) -> F:
     return method
 
 
-class Office:
+class Office(FeedOffice):
     """What a host answers by name. Raises QueueNotFound and GroupNotFound for wrong names."""
 
     def __init__(self, desk: Desk) -> None:

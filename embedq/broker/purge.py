@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from embedq.broker import feeds
 from embedq.broker.byid import ById
 from embedq.broker.endings import DONE, AllAlone
 from embedq.broker.leases import Lease
@@ -104,6 +105,8 @@ def purge_group(desk: Desk, group: GroupState, progress: Progress | None = None)
         upto, total = queue.last, group.waiting + len(group.leases)
     settled = after = 0
     try:
+        if group.hold_ms is not None:  # a reader's: there are no deliveries to settle
+            settled, after = feeds.move(desk, group, upto), upto
         while seqs := _seqs(desk, queue, after, upto):
             tasks = [ById(desk, group, seq, DONE) for seq in seqs]
             desk.writer.run(AllAlone(tasks))

@@ -100,16 +100,17 @@ class Registry:
     def group(self, queue: QueueState, name: str = "default", start: str = "auto") -> GroupState:
         """Return a consumer group, creating it if need be.
 
-        `start` says where a new one begins: "beginning", "end", or "auto": the first group of a
-        queue at the beginning, later ones at the end.
+        `start` says where a new one begins: "beginning", "end", or "auto": the first group of
+        consumers at the beginning, later ones at the end. Raises InvalidOption for a position
+        of a reader (feeds.py).
         """
         for known in queue.groups:
             if known.name == name:
-                return known
+                return _for_consumers(known)
         check_group_name(name)
         check_start(start)
         self.writer.run(changes.NewGroup(self, queue, name, start))
-        return self.existing_group(queue, name)
+        return _for_consumers(self.existing_group(queue, name))
 
     def existing_group(self, queue: QueueState, name: str) -> GroupState:
         """Return a group that exists. Raises GroupNotFound."""
@@ -128,6 +129,17 @@ class Registry:
             self.events.emit("paused" if paused else "resumed", queue=queue.name)
 
         self.writer.run(moves.Change([Pause(queue.id, paused)], then))
+
+
+def _for_consumers(group: GroupState) -> GroupState:
+    """Raise InvalidOption for a group that is the position of a reader (feeds.py)."""
+    if group.hold_ms is None:
+        return group
+    raise InvalidOption(
+        f"group {group.name!r} of queue {group.queue.name!r} is the position of a reader",
+        hint="consume as another group; group.remove() ends it once nothing reads with it",
+        argument="group",
+    )
 
 
 def check_start(start: object) -> None:

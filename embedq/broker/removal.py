@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from embedq.broker.ready import ReadyIndex
 from embedq.broker.state import GroupState, QueueState
+from embedq.storage.held import Unhold
 from embedq.storage.ops import Collect, Op, RemoveGroup
 from embedq.storage.writer import Task
 
@@ -35,7 +36,11 @@ class Remove(Task):
 
     def prepare(self) -> Sequence[Op]:
         """Return the operation, unless somebody else was quicker."""
-        return (RemoveGroup(self._group.id),) if self._group in self._group.queue.groups else ()
+        group = self._group
+        if group not in group.queue.groups:
+            return ()
+        forget = () if group.hold_ms is None else (Unhold(group.id),)
+        return (RemoveGroup(group.id), *forget)
 
     def apply(self) -> None:
         """Take it out of its queue; its leases count no more."""

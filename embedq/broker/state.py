@@ -93,6 +93,7 @@ class GroupState:
         "delivered",
         "filled_in",
         "floor",
+        "hold_ms",
         "id",
         "index",
         "leases",
@@ -110,6 +111,9 @@ class GroupState:
         self.name = row.name
         self.queue = queue
         self.floor = row.floor
+        #: Of a position (feeds.py): how long messages are held for it (ms), 0: for ever. None: the
+        #: group has consumers.
+        self.hold_ms = row.hold_ms
         self.settled = row.settled
         self.retired = 0  # closing number up to which retained messages have been looked at
         self.leases: dict[int, Lease] = {}

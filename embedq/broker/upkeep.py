@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from embedq.broker import changes, moves, removal, staging
+from embedq.broker import changes, feeds, moves, removal, staging
 from embedq.errors import EmbedqError, StorageError, StoreCorrupt
 from embedq.storage.ops import Forget
 from embedq.storage.port import Tally
@@ -134,6 +134,7 @@ class Upkeep:
             self._engine.end_leases,
             self._expire,
             self._retire,
+            self._let_go,
             self._collect,
             self._sweep,
             self._rest,
@@ -203,6 +204,10 @@ class Upkeep:
                 engine.writer.run(task)
                 if task.op.reached is None:
                     break
+
+    def _let_go(self) -> None:
+        feeds.let_go(self._engine)
+        feeds.lapse(self._engine)
 
     def _sweep(self) -> None:
         now = self._engine.monotonic()

@@ -16,6 +16,7 @@ import msgspec
 from embedq.lifecycle import FINAL
 from embedq.policy import QueuePolicy
 from embedq.storage import burial, reads, statements as sql, tail
+from embedq.storage.apply_held import HeldApplier
 from embedq.storage.apply_sessions import SessionApplier
 from embedq.storage.apply_staged import StagedApplier
 from embedq.storage.ops import (
@@ -114,6 +115,7 @@ class Applier:
                 (Save, "_save"),
             )
         }
+        self._handlers.update(HeldApplier(connection, catalogue).handlers)
         self._handlers.update(SessionApplier(connection, epoch).handlers)
         self._handlers.update(StagedApplier(connection, take_seqs, self._put_rows).handlers)
 

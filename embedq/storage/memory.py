@@ -15,6 +15,7 @@ from embedq.clock import Clock, SystemClock
 from embedq.errors import EmbedqError, GroupNotFound, InvalidOption, StorageError, StoreClosed
 from embedq.ids import KEY_BYTES, new_store_key
 from embedq.storage import (  # operations of theirs, for the most part
+    memory_held,  # noqa: F401
     memory_sessions,  # noqa: F401
     memory_staged,  # noqa: F401
     memory_tail,  # noqa: F401
@@ -269,9 +270,16 @@ class MemoryStore:
             (message.expires, message.seq, message.queue)
             for message in state.messages.values()
             if message.expires is not None and message.expires <= now
-            if state.unsettled(message.seq) or not state.groups_of(message.queue)
+            if state.is_awaited(message.seq) or not state.groups_of(message.queue)
         ]
         return [(seq, queue) for _, seq, queue in sorted(over)[:limit]]
+
+    def put_before(self, queue: int, after: int, upto: int, time_ms: int) -> int | None:
+        """Return the seq up to which everything after `after` was put before a time."""
+        messages = self._open_state().messages.values()
+        some = [m for m in messages if m.queue == queue and after < m.seq <= upto]
+        last = next((m.seq - 1 for m in some if m.put_at >= time_ms), upto)
+        return last if some and some[0].seq <= last else None
 
     def range(self, queue: int, after: int, limit: int) -> list[Stored]:
         """Return messages of a queue in seq order, whatever their state."""

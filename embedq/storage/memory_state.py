@@ -144,6 +144,10 @@ class State:
         groups = self.groups_of(message.queue)
         return sorted(group.id for group in groups if not self.is_settled(group, seq))
 
+    def is_awaited(self, seq: int) -> bool:
+        """Whether consumers of a group wait for a message: not only a reader (held.py)."""
+        return any(self.groups[group].hold_ms is None for group in self.unsettled(seq))
+
     def remove(self, seq: int) -> None:
         """Remove a message with everything known about its deliveries."""
         del self.messages[seq]

@@ -160,6 +160,13 @@ class Store(Protocol):
         """Return the groups of the message's queue that have not settled it."""
         ...
 
+    def put_before(self, queue: int, after: int, upto: int, time_ms: int) -> int | None:
+        """Return a seq: all messages of the queue in (after, seq] were put before a time.
+
+        It is as high as it can be, up to `upto`; None: there are no such messages.
+        """
+        ...
+
     def range(self, queue: int, after: int, limit: int) -> list[Stored]:
         """Return messages of a queue in seq order, whatever their state (peek, replay)."""
         ...

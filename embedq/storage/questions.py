@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from embedq.errors import EmbedqError, GroupNotFound, StorageError
 from embedq.policy import QueuePolicy
-from embedq.storage import apply_staged, reads, statements as sql
+from embedq.storage import apply_held, apply_staged, reads, statements as sql
 from embedq.storage.apply import Applier
 from embedq.storage.connection import DAMAGED, ERRORS, meaning
 from embedq.storage.port import Load, LoadDue, Tally
@@ -136,6 +136,10 @@ class Questions:
         """See the port."""
         rows = self.read(lambda db: db.execute(sql.UNSETTLED_GROUPS, (seq,)).fetchall())
         return [row[0] for row in rows]
+
+    def put_before(self, queue: int, after: int, upto: int, time_ms: int) -> int | None:
+        """See the port."""
+        return self.read(lambda db: apply_held.put_before(db, queue, after, upto, time_ms))
 
     def range(self, queue: int, after: int, limit: int) -> list[Stored]:
         """See the port."""

@@ -160,13 +160,17 @@ class Death(NamedTuple):
 
 @dataclass(slots=True)
 class GroupRow:
-    """A consumer group. Messages up to `floor` are settled for it."""
+    """A consumer group. Messages up to `floor` are settled for it.
+
+    `hold_ms`: of a position (storage/held.py), how long messages are held for it; 0: for ever.
+    """
 
     id: int
     queue: int
     name: str
     floor: int
     settled: int
+    hold_ms: int | None = None
 
 
 @dataclass(slots=True)

@@ -133,7 +133,7 @@ DELETE_MESSAGES_BETWEEN = "DELETE FROM msg WHERE seq BETWEEN ? AND ?"
 DELETE_DELIVERIES_BETWEEN = "DELETE FROM delivery WHERE seq BETWEEN ? AND ?"
 
 #: True for a row of msg that some group has not settled.
-_UNSETTLED = (
+UNSETTLED = (
     "EXISTS (SELECT 1 FROM consumer_group g WHERE g.queue=msg.queue AND g.floor<msg.seq "
     "AND NOT EXISTS (SELECT 1 FROM delivery d "
     "WHERE d.seq=msg.seq AND d.grp=g.id AND d.outcome>=10))"
@@ -143,14 +143,14 @@ _UNSETTLED = (
 @cache
 def delete_settled(size: int) -> str:
     """Delete those of the messages that every group has settled."""
-    return f"DELETE FROM msg WHERE seq IN ({_in(size)}) AND NOT {_UNSETTLED}"
+    return f"DELETE FROM msg WHERE seq IN ({_in(size)}) AND NOT {UNSETTLED}"
 
 
 @cache
 def delete_retired(size: int) -> str:
     """Delete those that every group has settled before a time: ?1 the time, then seqs."""
     return (
-        f"DELETE FROM msg WHERE seq IN ({_in(size, 2)}) AND NOT {_UNSETTLED} "
+        f"DELETE FROM msg WHERE seq IN ({_in(size, 2)}) AND NOT {UNSETTLED} "
         "AND NOT EXISTS (SELECT 1 FROM delivery d WHERE d.seq=msg.seq AND d.outcome>=10 "
         "AND d.closed IS NOT NULL AND d.ended>=?1)"
     )
@@ -167,7 +167,7 @@ def delete_left_deliveries(size: int) -> str:
 
 COLLECT_MESSAGES = (
     "DELETE FROM msg WHERE queue=?1 AND seq>?2 AND seq<=?3 "
-    f"AND EXISTS (SELECT 1 FROM consumer_group WHERE queue=?1) AND NOT {_UNSETTLED}"
+    f"AND EXISTS (SELECT 1 FROM consumer_group WHERE queue=?1) AND NOT {UNSETTLED}"
 )
 COLLECT_DELIVERIES = (
     "DELETE FROM delivery WHERE seq>? AND seq<=? "
@@ -272,10 +272,12 @@ DELIVERY_COLUMNS = (
 )
 DELIVERIES = f"SELECT {DELIVERY_COLUMNS} FROM delivery WHERE seq=? ORDER BY grp,attempt"
 DELIVERIES_OF = f"SELECT {DELIVERY_COLUMNS} FROM delivery WHERE seq=? AND grp=? ORDER BY attempt"
+#: True for a row of msg for which consumers of some group wait: not only a reader (held.py).
+_AWAITED = f"{UNSETTLED[:-1]} AND NOT EXISTS (SELECT 1 FROM meta WHERE key='held:'||g.id))"
 #: Uses msg_expires.
 EXPIRED = (
     "SELECT seq,queue FROM msg WHERE expires IS NOT NULL AND expires<=? "
-    f"AND ({_UNSETTLED} OR NOT EXISTS (SELECT 1 FROM consumer_group g WHERE g.queue=msg.queue)) "
+    f"AND ({_AWAITED} OR NOT EXISTS (SELECT 1 FROM consumer_group g WHERE g.queue=msg.queue)) "
     "ORDER BY expires,seq LIMIT ?"
 )
 UNSETTLED_GROUPS = (
@@ -301,7 +303,10 @@ TALLY_SETTLED = (
 # -------------------------------------------------------------------------- catalogue
 
 QUEUES = "SELECT id,name,policy,paused,stored,dead,last FROM queue ORDER BY id"
-GROUPS = "SELECT id,queue,name,floor,settled FROM consumer_group ORDER BY id"
+#: Under this name, and the number of a group, meta says that it is a position (held.py).
+HELD = "held:"
+_HOLD = f"(SELECT CAST(value AS INTEGER) FROM meta WHERE key='{HELD}'||consumer_group.id)"
+GROUPS = f"SELECT id,queue,name,floor,settled,{_HOLD} FROM consumer_group ORDER BY id"
 QUEUE_ADD = "INSERT INTO queue(name,policy,retained,last) VALUES (?,?,?,?)"
 QUEUE_SET = "UPDATE queue SET policy=?,retained=? WHERE id=?"
 QUEUE_PAUSE = "UPDATE queue SET paused=? WHERE id=?"

@@ -121,6 +121,13 @@ def redrive(scene: Scene) -> None:
     scene.orders.dead.redrive()
 
 
+def let_go(scene: Scene) -> None:
+    scene.orders.put("x")
+    scene.desk.office.feed_register("orders", "spark", max_hold_s=1.0)
+    scene.clock.advance(2.0)
+    scene.desk.upkeep.round()
+
+
 def drop(scene: Scene) -> None:
     small = scene.broker.queue("small", max_length=1, when_full="drop_oldest")
     small.put("x")
@@ -273,6 +280,7 @@ SCENES: dict[str, Callable[[Scene], object]] = {
     "dropped": drop,
     "stage_swept": stage,
     "purged": lambda scene: scene.orders.group(start="beginning").purge(),
+    "let_go": let_go,
     "consumer_registered": work,
     "consumer_error": busy,
     "handler_failed": lambda scene: scene.consume(fail, "handler_failed"),

@@ -25,6 +25,7 @@ REASONS = {
     "Broker.opened": "answers from memory",
     "Broker.close_at_exit": "for the end of the interpreter, when no loop runs",
     "Queue.consumer": "a declaration, made where a program is imported",
+    "Queue.spark_options": "for Spark, which blocks its callers anyway",
     "Queue.watch_folder": "a declaration, too; files are looked at while the broker runs",
 }
 

@@ -215,6 +215,10 @@ WRONG: dict[str, tuple[Call, dict[str, list[Any]]]] = {
             "start": ["middle", 5, [1], ""],
         },
     ),
+    "Queue.spark_options": (
+        lambda bench, **said: bench.orders.spark_options(**said),
+        {"more": [b"text", [1], {1}, {"a": {1}}]},
+    ),
     "Queue.watch_folder": (
         lambda bench, **said: bench.orders.watch_folder(**{"path": "somewhere", **said}),
         {
@@ -349,7 +353,7 @@ def arguments_of(method: Callable[..., Any]) -> set[str]:
     options = {each.__name__: each for each in (PutOptions, QueueOptions, ConsumerOptions)}
     found: set[str] = set()
     for name, parameter in inspect.signature(method).parameters.items():
-        own = method in (Broker.override, Broker.listen)
+        own = method in (Broker.override, Broker.listen, Queue.spark_options)
         if parameter.kind is parameter.VAR_KEYWORD and not own:
             (kind,) = [made for key, made in options.items() if key in str(parameter.annotation)]
             found |= set(get_type_hints(kind))

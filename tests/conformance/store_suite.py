@@ -20,6 +20,7 @@ from tests.conformance.dedup import Dedup
 from tests.conformance.deliveries import Deliveries
 from tests.conformance.groups import Groups
 from tests.conformance.loading import Loading
+from tests.conformance.positions import Positions
 from tests.conformance.puts import Puts
 from tests.conformance.reopening import Reopening
 from tests.conformance.retention import Retention
@@ -41,6 +42,7 @@ THEMES = (
     Reopening,
     Sessions,
     Tails,
+    Positions,
     Staging,
     Atomicity,
 )
@@ -59,6 +61,7 @@ class StoreSuite(
     Reopening,
     Sessions,
     Tails,
+    Positions,
     Staging,
     Atomicity,
 ):
