@@ -82,6 +82,7 @@ def wait_for_end(pid: int) -> None:
 
 
 @pytest.mark.reliability
+@pytest.mark.timeout(900)  # two JVMs start, on a machine that may be busy
 @pytest.mark.parametrize(("killed", "seed"), STORIES)
 def test_every_message_is_in_the_files_once_after_a_kill(
     spark, spark_settings, spark_java, tmp_path, killed, seed

@@ -20,6 +20,7 @@ def path(tmp_path_factory):
     path = tmp_path_factory.mktemp("source") / "q.db"
     with open_engine(path, upkeep=False) as desk:
         first, second = desk.queue("first", KEPT), desk.queue("second", KEPT)
+        desk.queue("empty", KEPT)
         group = desk.group(first)
         for n, body in enumerate(BODIES):
             headers = {"n": str(n), "ü": "\n,"} if n % 2 else None
@@ -136,6 +137,27 @@ def test_dead_letters_have_their_reason_and_their_last_error(spark, path):
     assert [bytes(row.body) for row in rows] == BODIES[3:]
     assert rows[0].headers == {"n": "3", "ü": "\n,"}
     assert read(spark, path, include="dead", states="moved").collect() == []
+
+
+def test_tasks_that_fail_are_repeated_with_the_same_rows(spark, path):
+    def fails_at_first(batches):
+        from pyspark import TaskContext
+
+        for batch in batches:
+            yield batch
+            context = TaskContext.get()
+            if context is None or context.attemptNumber() == 0:
+                raise ValueError("the first attempt of each task fails")
+
+    frame = read(spark, path, "first,second", "seq long", minPartitions=2)
+    found = frame.mapInArrow(fails_at_first, "seq long").collect()
+    assert sorted(row.seq for row in found) == list(range(1, 106))
+
+
+def test_a_queue_without_messages_is_an_empty_frame(spark, path):
+    frame = read(spark, path, "empty", include="dead")
+    assert frame.collect() == []
+    assert "error_type" in frame.columns
 
 
 @pytest.mark.parametrize(
