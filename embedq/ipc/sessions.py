@@ -120,6 +120,9 @@ class Sessions:
                 self.ends.do(self._open(address, fd, hello, version, then))
             else:
                 self._take_up(session, address, fd, hello, version)
+        else:
+            # Its connection has closed; a client that is there says hello again over another.
+            _log.debug("a hello of %s came behind the end of its connection", hello.name)
 
     def refuse(self, address: bytes, code: str, text: str) -> None:
         """Tell a client that it is not served."""
