@@ -72,11 +72,13 @@ def main(folder: Path, settings: dict[str, str]) -> None:
     from pyspark import SparkContext
 
     from embedq.spark import session
+    from tests.spark.patience import finished
 
     spark = session("dying-sink", master="local[2,4]", **settings)
     gateway = SparkContext._gateway
     assert gateway is not None
-    stream(spark, folder, jvm=gateway.proc.pid, dies=1).awaitTermination()
+    jvm = gateway.proc.pid
+    finished(lambda: stream(spark, folder, jvm=jvm, dies=1))
 
 
 if __name__ == "__main__":
