@@ -10,6 +10,7 @@ import pytest
 
 from embedq import Broker
 from embedq.storage.onlooker import Onlooker
+from tests.spark.patience import finished
 
 
 @pytest.fixture
@@ -28,17 +29,13 @@ def stream(spark, tmp_path, **options):
 
 def drain(frame, tmp_path, name="out"):
     """Write what is available now to Parquet; return the progress of the query."""
-    query = (
+    writer = (
         frame.writeStream.format("parquet")
         .option("path", str(tmp_path / name))
         .option("checkpointLocation", str(tmp_path / f"{name}-checkpoint"))
         .trigger(availableNow=True)
-        .start()
     )
-    try:
-        assert query.awaitTermination(240)
-    finally:
-        query.stop()
+    query = finished(writer.start)
     return query.recentProgress
 
 
@@ -111,6 +108,20 @@ def test_a_group_holds_messages_that_others_have_acked_until_spark_has_read_them
         shutil.rmtree(tmp_path / "again-checkpoint")
         drain(stream(spark, tmp_path, **options, failOnDataLoss="false"), tmp_path, "again")
         assert bodies(spark, tmp_path, "again") == [int(one.body) for one in left]
+
+
+def test_the_host_gives_what_the_file_gives(spark, shop, tmp_path):
+    with shop.queue("orders", bytes).get(timeout=60) as delivery:
+        delivery.ack()
+    path = str(tmp_path / "q.db")
+    for feed in ("messages", "history"):
+        options = {"subscribe": "orders", "include": feed}
+        reader = spark.read.format("embedq").options(**options)
+        by_file = reader.option("path", path).load().collect()
+        reader = spark.read.format("embedq").options(**options)
+        by_host = reader.option("endpoint", path).option("minPartitions", "2").load().collect()
+        assert by_host == by_file
+        assert by_host
 
 
 def test_a_stream_from_a_queue_that_keeps_nothing_is_refused(spark, tmp_path):
