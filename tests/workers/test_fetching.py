@@ -13,6 +13,7 @@ from tests.workers.pooled import App
 QUICK = """
 from embedq.workers import solo
 
+solo.AHEAD_MOST = 128  # several fetches for a few hundred messages
 solo.SoloCrew._note_pace = lambda crew, _: setattr(crew, "_pace_s", 1e-5)
 begin = solo.SoloCrew._begin
 
