@@ -1,0 +1,127 @@
+"""Archive: the history of queues, or their messages, as Parquet that anybody can read.
+
+Knows: one folder for each batch, written anew when the batch is repeated; how a group is moved on.
+Does not know: offsets (Spark's checkpoint has them), how rows are read, reports.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from embedq.errors import InvalidOption
+from embedq.spark.needs import need
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+#: What is read at once, unless the options say otherwise.
+PER_BATCH: Final = 500_000
+
+#: Called after each batch with its number and its rows.
+Progress = Callable[[int, int], None]
+
+
+class Archived(NamedTuple):
+    """What one run has written: batches, their rows, and the offset up to which all is there."""
+
+    batches: int
+    rows: int
+    offset: int
+
+
+def archive(
+    spark: SparkSession,
+    options: Mapping[str, str],
+    folder: str | Path,
+    *,
+    progress: Progress | None = None,
+) -> Archived:
+    """Write what came since the last run to Parquet below `folder`, and return what that was.
+
+    `options`: those of the source, from `queue.spark_options(include="history")`; the default of
+    `include` is `history`, and everything is read from the start. There is one folder
+    `<include>/batch=<number>` for each batch; one that was interrupted is written anew by the next
+    run, so that readers without Spark, too, find each row once:
+    `pyarrow.dataset.dataset("<folder>/history", partitioning="hive")`. How far it is stands in
+    `<folder>/_checkpoint`: back up both together. One run at a time.
+
+    With the option `group` the group is moved up to the end of the last batch, when that is
+    written (for messages; the history stays as long as `retain=` says).
+
+    Raises MissingExtra, InvalidOption for a `folder` that is no local path; and what Spark raises
+    for errors of the source, whose text names the option.
+    """
+    need("pyspark", "pyarrow")
+    if "://" in str(folder):
+        raise InvalidOption(
+            f"folder={str(folder)!r} is no local path",
+            hint="archive to a local or mounted folder",
+            argument="folder",
+        )
+    given = {name.lower(): value for name, value in options.items()}
+    given = {"include": "history", "startingoffsets": "earliest"} | given
+    given.setdefault("maxoffsetspertrigger", str(PER_BATCH))
+    target = Path(folder).resolve()
+    into = target / given["include"]
+    written: list[int] = []
+
+    def write(batch: DataFrame, number: int) -> None:
+        rows = _write(batch, into / f"batch={number:08}")
+        written.append(rows)
+        if progress is not None:
+            progress(len(written), rows)
+
+    query = (
+        spark.readStream.format("embedq")
+        .options(**given)
+        .load()
+        .writeStream.foreachBatch(write)
+        .option("checkpointLocation", str(target / "_checkpoint" / given["include"]))
+        .trigger(availableNow=True)
+        .start()
+    )
+    try:
+        query.awaitTermination()
+    finally:
+        query.stop()
+    offset = _end(query)
+    if "group" in given and given["include"] == "messages" and offset:
+        _move(given, offset)
+    return Archived(len(written), sum(written), offset)
+
+
+def _write(batch: DataFrame, into: Path) -> int:
+    """Write one batch, replacing what an interrupted run has left of it; return its rows."""
+    from pyspark.sql import Observation, functions  # noqa: PLC0415  # pyspark was asked for above
+
+    seen = Observation()
+    counted = batch.observe(seen, functions.count(functions.lit(1)).alias("rows"))
+    counted.write.mode("overwrite").parquet(str(into))
+    return int(seen.get["rows"])
+
+
+def _end(query: StreamingQuery) -> int:
+    """Return the offset up to which the query has read, 0 if there was nothing new."""
+    last = query.lastProgress
+    if not last:
+        return 0
+    end = last["sources"][0]["endOffset"]
+    found = json.loads(end) if isinstance(end, str) else end
+    return int(found["seq"]) if found else 0
+
+
+def _move(options: Mapping[str, str], offset: int) -> None:
+    """Let go what is in the archive: Spark itself says so only when the next batch begins."""
+    from embedq.spark.places import open_host, open_place  # noqa: PLC0415  # as above
+    from embedq.spark.ranges import choose  # noqa: PLC0415  # loads pyspark
+    from embedq.spark.reading import parse  # noqa: PLC0415  # as above
+
+    reading = parse(options)
+    with open_host(reading) as office, open_place(reading) as place:
+        chosen = choose(place, reading)
+        for number in chosen.queues:
+            office.feed_commit(chosen.survey.queues[number], options["group"], offset)

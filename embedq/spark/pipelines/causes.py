@@ -1,0 +1,131 @@
+"""Triage: why messages have died, cause by cause; and redrive of those that died of some.
+
+Knows: how dead letters are counted by fingerprint, what is kept as a sample of each cause.
+Does not know: how fingerprints are made, how letters are moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from embedq.errors import InvalidOption
+from embedq.spark.needs import need
+from embedq.spark.pipelines.fingerprints import fingerprint, place
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from embedq.message import Receipt
+
+#: Ids that are kept of each cause.
+SAMPLES: Final = 3
+_COLUMNS: Final = (
+    "queue string, id string, `group` string, died_at timestamp, reason string, detail string, "
+    "error_type string, error_message string, error_traceback string"
+)
+
+
+class Cause(NamedTuple):
+    """Dead letters that died of the same. `message`, `ids`: of some of them; times are UTC."""
+
+    fingerprint: str
+    queue: str
+    group: str | None
+    type: str
+    place: str
+    message: str
+    letters: int
+    first: datetime
+    last: datetime
+    ids: list[str]
+
+
+class Letters(Protocol):
+    """The dead letters of a queue: `queue.dead`."""
+
+    def redrive(self, *ids: str, group: str | None = None, by: str = ...) -> Sequence[Receipt]:
+        """Put letters again as new messages."""
+        ...
+
+
+def triage(spark: SparkSession, options: Mapping[str, str]) -> list[Cause]:
+    """Return why messages have died, the most frequent cause first.
+
+    `options`: those of the source, from `queue.spark_options()`; with `states` only letters of
+    those reasons. Letters with one type of error, raised in the same functions, are one cause;
+    without an error the reason and its detail count. Bodies are not read.
+    Raises MissingExtra, and what Spark raises for errors of the source.
+    """
+    from pyspark.sql import functions as f  # noqa: PLC0415  # asked for in _letters
+
+    rows = (
+        _letters(spark, options)
+        .groupBy("fingerprint", "queue", "group")
+        .agg(
+            f.min_by("type", "died_at").alias("type"),
+            f.min_by("place", "died_at").alias("place"),
+            f.min_by("message", "died_at").alias("message"),
+            f.count(f.lit(1)).alias("letters"),
+            f.unix_micros(f.min("died_at")).alias("first"),
+            f.unix_micros(f.max("died_at")).alias("last"),
+            f.slice(f.sort_array(f.collect_set("id")), 1, SAMPLES).alias("ids"),
+        )
+        .orderBy(f.desc("letters"), "fingerprint", "queue", "group")
+        .collect()
+    )
+    return [
+        Cause(**{**row.asDict(), "first": _moment(row["first"]), "last": _moment(row["last"])})
+        for row in rows
+    ]
+
+
+def redrive(
+    spark: SparkSession,
+    options: Mapping[str, str],
+    letters: Letters,
+    fingerprints: Sequence[str],
+    *,
+    by: str = "pipeline",
+) -> int:
+    """Put the letters of one queue that died of some causes again; return how many.
+
+    `letters`: `queue.dead` of the queue that the options name. Only ids go back: the host moves
+    the messages with what they were put with, and gives them the header `redriven-from`. Raises
+    InvalidOption without fingerprints, UnknownMessage where somebody else has moved a letter
+    meanwhile (then triage again), and as `triage` does.
+    """
+    if not fingerprints:
+        raise InvalidOption(
+            "no fingerprint says which letters are put again",
+            hint="give some of those that triage() returns",
+            argument="fingerprints",
+        )
+    found = _letters(spark, options)
+    chosen = found.where(found.fingerprint.isin(list(fingerprints))).select("id", "group")
+    by_group: dict[str | None, list[str]] = {}
+    for row in chosen.collect():
+        by_group.setdefault(row["group"], []).append(row["id"])
+    return sum(len(letters.redrive(*ids, group=group, by=by)) for group, ids in by_group.items())
+
+
+def _letters(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
+    """Return the dead letters with their fingerprints; `type` and `message` are never NULL."""
+    need("pyspark", "pyarrow")
+    from pyspark.sql import functions as f  # noqa: PLC0415  # was asked for
+
+    given = {name.lower(): value for name, value in options.items()} | {"include": "dead"}
+    mark = f.udf(fingerprint, "string", useArrow=False)
+    where = f.udf(place, "string", useArrow=False)
+    read = spark.read.format("embedq").options(**given).schema(_COLUMNS).load()
+    return (
+        read.withColumn("type", f.coalesce("error_type", "reason"))
+        .withColumn("message", f.coalesce("error_message", "detail"))
+        .withColumn("fingerprint", mark("type", "message", "error_traceback"))
+        .withColumn("place", where("error_traceback"))
+    )
+
+
+def _moment(micros: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
