@@ -33,7 +33,8 @@ def browsing(listener: BrokerListener, folder: Path) -> Iterator[None]:
     `folder`: everything that it writes. It keeps a socket there, whose path must be short.
     """
     program = shutil.which("chromium")
-    assert program is not None, "this test needs Chromium: apt-get install chromium"
+    if program is None:
+        pytest.skip("Chromium is missing: apt-get install chromium")
     address = listener.address
     assert isinstance(address, tuple)
     with (folder / "browser.log").open("wb") as log:
