@@ -7,7 +7,6 @@ Does not know: options other than the two, offsets, Arrow, PySpark.
 from __future__ import annotations
 
 import os
-import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -16,7 +15,14 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 from embedq.errors import InvalidOption, MessagesGone, NotAnEmbedqFile, StorageError
 from embedq.spark.reading import Reading
 from embedq.storage import feed, schema
-from embedq.storage.connection import DAMAGED, ERRORS, meaning, open_reader
+from embedq.storage.connection import (
+    DAMAGED,
+    ERRORS,
+    Connection,
+    is_no_database,
+    meaning,
+    open_reader,
+)
 from embedq.storage.feed import Feed, Part, Survey, Wanted
 
 if TYPE_CHECKING:
@@ -60,14 +66,14 @@ class FilePlace:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._connection: sqlite3.Connection | None = None
+        self._connection: Connection | None = None
 
     def close(self) -> None:
         """Close the file."""
         if self._connection is not None:
             self._connection.close()
 
-    def _ask(self, question: Callable[[sqlite3.Connection], T]) -> T:
+    def _ask(self, question: Callable[[Connection], T]) -> T:
         """Answer from one short snapshot."""
         try:
             connection = self._connection or self._open()
@@ -80,7 +86,7 @@ class FilePlace:
         except (*ERRORS, *DAMAGED) as error:
             raise self._meaning(error) from error
 
-    def _open(self) -> sqlite3.Connection:
+    def _open(self) -> Connection:
         if not Path(self.path).is_file():
             raise InvalidOption(
                 f"path={self.path!r} is no file on this machine",
@@ -103,7 +109,7 @@ class FilePlace:
         return connection
 
     def _meaning(self, error: Exception) -> StorageError:
-        if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_NOTADB:
+        if is_no_database(error):
             return NotAnEmbedqFile(
                 f"{self.path} is not an SQLite database", hint="correct the option `path`"
             )
@@ -116,7 +122,7 @@ class FilePlace:
     def read(self, wanted: Wanted, groups: Sequence[int]) -> Part:
         """See Place."""
 
-        def question(db: sqlite3.Connection) -> Part:
+        def question(db: Connection) -> Part:
             # In the snapshot of the rows: what it shows of them was not gone then.
             check_floors(wanted.after, feed.floors(db, groups))
             return feed.read(db, wanted)

@@ -25,6 +25,8 @@ from embedq.errors import (
 )
 
 Durability = Literal["full", "normal"]
+#: What questions are asked of, for rooms that do not know SQLite.
+Connection = sqlite3.Connection
 
 #: Upserts, partial indexes and NOT INDEXED exist from here on; RHEL 9 has 3.34.
 OLDEST_SQLITE = (3, 34, 0)
@@ -188,3 +190,8 @@ def meaning(error: Exception, path: str) -> StorageError:
     if code == sqlite3.SQLITE_READONLY_DIRECTORY:
         hint = f"let the user of this process write the folder {os.path.dirname(path)}"  # noqa: PTH120
     return kind(f"{path}: {what} ({name}: {error})", hint=hint)
+
+
+def is_no_database(error: Exception) -> bool:
+    """Whether SQLite says that a file is none of its own."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_NOTADB

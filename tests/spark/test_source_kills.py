@@ -11,6 +11,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -95,7 +96,9 @@ def test_every_message_is_in_the_files_once_after_a_kill(
         for _ in range(chance.randrange(3, 9)):
             assert processes.line_of(stream, 180)
         if LONG:
-            time.sleep(chance.random())  # somewhere within a batch; else at its beginning
+            threading.Event().wait(
+                chance.random()
+            )  # somewhere within a batch; else at its beginning
         if "host" in killed:
             os.kill(host.pid, signal.SIGKILL)
             host.communicate()
