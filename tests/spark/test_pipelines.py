@@ -95,3 +95,14 @@ def test_what_cannot_be_done_is_said_before_anything_is_read(spark, path):
         redrive(spark, options(path), Broker(path).queue("orders").dead, [])
     with pytest.raises(InvalidOption, match="no local path"):
         archive(spark, options(path), "s3://bucket/x")
+
+
+def test_an_archive_of_messages_moves_its_group_to_the_end_by_itself(spark, tmp_path):
+    from embedq.spark.pipelines import archive
+
+    with Broker(tmp_path / "q.db") as broker:
+        queue = broker.queue("orders")
+        queue.put_many([b"a", b"b", b"c"])
+        given = queue.spark_options(group="lake", include="messages")
+        assert archive(spark, given, tmp_path / "archive").rows == 3
+        assert queue.group("lake").stats().waiting == 0
