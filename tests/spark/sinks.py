@@ -31,6 +31,7 @@ def noting_source():
 
         def _publish(self, batch, messages):
             told = super()._publish(batch, messages)
+            assert told is not None
             notes, jvm, dies = self._noted
             with Path(notes).open("a") as file:
                 file.write(json.dumps([batch, told.repeated, told.stored]) + "\n")

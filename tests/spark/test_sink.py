@@ -30,8 +30,12 @@ def stored(broker, queue="orders"):
     return desk.peek(desk.queues[queue], 100_000)[1:]
 
 
+def file_of(broker) -> str:
+    return str(broker.settings.path)
+
+
 def write(rows, broker, **options):
-    given = {"endpoint": desk_of(broker).store.path, "queue": "orders", **options}
+    given = {"endpoint": file_of(broker), "queue": "orders", **options}
     rows.write.format("embedq").mode("append").options(**given).save()
 
 
@@ -168,7 +172,7 @@ def test_a_batch_of_foreach_batch_that_comes_again_adds_nothing(spark, broker):
 
 def stream(spark, broker, folder: Path, **options):
     lines = spark.readStream.option("maxFilesPerTrigger", 1).text(str(folder / "in"))
-    given = {"endpoint": desk_of(broker).store.path, "queue": "orders", **options}
+    given = {"endpoint": file_of(broker), "queue": "orders", **options}
     bodies = lines.selectExpr("value as body")
     writer = bodies.writeStream.format("embedq").trigger(availableNow=True)
     return finished(writer.options(**given, checkpointLocation=str(folder / "checkpoint")).start)

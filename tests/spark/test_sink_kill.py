@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from embedq import Broker
+from embedq.broker.desk import Desk
 from tests import processes
 from tests.spark.patience import finished
 
@@ -58,6 +59,7 @@ def test_a_batch_whose_jvm_died_after_its_publishing_is_repeated_and_adds_nothin
         bodies = [message.body for message in queue.peek(1000)]
         wanted = [f"{batch}-{row}" for batch in range(BATCHES) for row in range(ROWS)]
         assert sorted(bodies) == sorted(body.encode() for body in ["before", *wanted])
+        assert isinstance(broker.desk, Desk)
         assert broker.desk.store.staged() == []
 
 
