@@ -19,7 +19,7 @@ from embedq.lifecycle import Reason
 from embedq.spark.blame import is_death, is_final
 from embedq.spark.keeper import END_S, KEEPER, Job, Progress
 from embedq.spark.labels import labelled, labels_for
-from embedq.spark.life import Sessions, SessionUnavailable, is_alive
+from embedq.spark.life import Sessions, SessionUnavailable, is_alive, make_active
 from embedq.spark.needs import need
 from embedq.workers.runner import Pairs, Run, Runner
 from embedq.workers.verdict import describe
@@ -140,6 +140,7 @@ class SparkHarness:
         failure: BaseException | None = None
         value: object = None
         try:
+            make_active(session)
             with labelled(session.sparkContext, job.labels):
                 value = handler()
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its message's

@@ -45,6 +45,16 @@ def living_session() -> SparkSession | None:
     return session if session is not None and is_alive(session.sparkContext) else None
 
 
+def make_active(session: SparkSession) -> None:
+    """Make a session the one of this thread, for Spark itself, too.
+
+    Its JVM looks there for formats to write with that are written in Python, and there only: a
+    thread that has no session "fails to find the data source". PySpark sets it in some calls
+    (`createDataFrame`), not in others (`range`, `write`), and has no public name for it.
+    """
+    session._jvm.SparkSession.setActiveSession(session._jsparkSession)  # type: ignore[union-attr]
+
+
 class Sessions:
     """The session that a factory of the application gives, kept until its JVM dies."""
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from embedq.errors import InvalidOption, shown
 from embedq.spark.java import java_home
-from embedq.spark.life import forget_dead_jvm, living_session
+from embedq.spark.life import forget_dead_jvm, living_session, make_active
 from embedq.spark.needs import need
 
 if TYPE_CHECKING:
@@ -117,11 +117,13 @@ def register(spark: SparkSession) -> None:
     """Make `spark.read.format("embedq")` known to a session that does not find it by itself.
 
     Where embedq is installed, Spark finds it. It does not in files that were only sent along
-    (`spark-submit --py-files`).
+    (`spark-submit --py-files`), and not for `df.write` on threads of your own: call it in each of
+    them. Handlers of consumers with `spark=` need not.
     """
     need("pyspark", "pyarrow")
     from embedq.spark.source import EmbedqDataSource  # noqa: PLC0415  # loads pyspark
 
+    make_active(spark)
     spark.dataSource.register(EmbedqDataSource)
 
 

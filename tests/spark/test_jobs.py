@@ -12,7 +12,7 @@ import pytest
 from embedq import Broker, Delivery, Queue, RetryPolicy
 from embedq.catalogue import CATALOGUE
 from embedq.events import Notice
-from embedq.spark import cancel_job, running_jobs
+from embedq.spark import cancel_job, register, running_jobs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,6 +76,45 @@ def long_job(spark: SparkSession, marks: Path, attempt: int = 1) -> None:
             yield batch
 
     spark.range(2, numPartitions=2).mapInArrow(work, "id long").collect()
+
+
+def test_a_handler_writes_into_a_queue_by_format_on_the_thread_it_runs_on(
+    spark: SparkSession, site: Site
+) -> None:
+    """Spark looks for formats to write with in the session of the thread."""
+    results = site.broker.queue("results", str)
+    options = results.spark_options()
+
+    @site.orders.consumer(spark=lambda: spark)
+    def handle(_: str) -> None:
+        spark.range(3).selectExpr("cast(id AS string) AS body").write.format("embedq").options(
+            **options
+        ).mode("append").save()
+
+    site.orders.put("go")
+    wait_until(lambda: site.orders.stats().length == 0)
+    assert sorted(message.body for message in results.peek(10)) == [b"0", b"1", b"2"]
+
+
+def test_a_thread_that_registers_the_format_writes_with_it(
+    spark: SparkSession, site: Site
+) -> None:
+    results = site.broker.queue("results", str)
+    failed: list[Exception] = []
+
+    def write() -> None:
+        try:
+            register(spark)
+            rows = spark.range(3).selectExpr("cast(id AS string) AS body")
+            rows.write.format("embedq").options(**results.spark_options()).mode("append").save()
+        except Exception as error:  # noqa: BLE001  # of another thread
+            failed.append(error)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    thread.join(SOON)
+    assert failed == []
+    assert results.stats().length == 3
 
 
 def workers_left(marks: Path) -> list[int]:
