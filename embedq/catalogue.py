@@ -323,6 +323,7 @@ FIELDS: Final[Mapping[str, str]] = {
     "attempt": "which delivery of the message it was, from 1",
     "crashes": "workers and hosts that have died while the message was being handled",
     "count": "how many messages",
+    "upto": "number of the last one of them",
     "sink": "name of the sink, see sinkId",
     "error": "type and text of what was raised; of a worker: the traceback, or a sentence",
     "reason": "code of the dead letter's reason (lifecycle.md); of a drain: the signal, or stop; "

@@ -28,6 +28,7 @@ from embedq.errors import (
 from embedq.limits import LIMITS
 from embedq.storage import placement
 from embedq.storage.placement import Mount
+from embedq.storage.schema import VERSION
 from tests.storage.rivals import program, run, say
 
 pytestmark = pytest.mark.reliability
@@ -211,7 +212,7 @@ def test_a_newer_schema_is_refused_and_left_alone(host):
         host.open()
     assert host.path.read_bytes() == before
     with closing(sqlite3.connect(host.path)) as database:
-        database.execute("PRAGMA user_version=1")
+        database.execute(f"PRAGMA user_version={VERSION}")
     host.open()
     assert host.settle_everything() == 1
 
