@@ -10,7 +10,6 @@ ids, headers, errors and counts of attempts are made one by one, in the rows tha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -32,6 +31,7 @@ from pyspark.sql.types import (
 )
 
 from embedq.errors import InvalidOption, StoreCorrupt
+from embedq.ids import MessageIds
 from embedq.lifecycle import Outcome
 from embedq.message import ErrorInfo
 from embedq.payload import CONTENT_TYPES, content_type
@@ -41,7 +41,6 @@ from embedq.storage.feed import Feed, Part
 _HEADERS: Final = msgspec.msgpack.Decoder(dict[str, str])
 _ATTEMPTS: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _ERROR_OF: Final = 5  # the place of the error in an AttemptRecord
-_ID_TAG: Final = 10
 _SECOND_MS: Final = 1000
 
 
@@ -157,16 +156,8 @@ def _kind(raw: Raw) -> pa.Array:
 
 
 def _id(raw: Raw) -> pa.Array:
-    # MessageIds.encode, without an object and a check for each.
-    key, size = raw.names.key, _ID_TAG
-    seqs = raw.number("seq").to_pylist()
-    return pa.array(
-        [
-            f"{seq:012x}{blake2b(seq.to_bytes(8, 'big'), key=key, digest_size=size).hexdigest()}"
-            for seq in seqs
-        ],
-        pa.string(),
-    )
+    ids = MessageIds(raw.names.key)
+    return pa.array(ids.encode_many(raw.number("seq").to_pylist()), pa.string())
 
 
 _MAP: Final = pa.map_(pa.string(), pa.field("value", pa.string(), nullable=False))
