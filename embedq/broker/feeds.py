@@ -132,16 +132,13 @@ class FeedOffice:
 
         `groups`: positions, by number, of which nothing after `wanted.after` may be missing.
         """
-        bounded = msgspec.structs.replace(wanted, rows=min(wanted.rows, PART_ROWS))
+        bounded = msgspec.structs.replace(wanted, rows=min(max(wanted.rows, 1), PART_ROWS))
 
-        def part(db: Any) -> tuple[feed.Part, list[int]]:  # noqa: ANN401  # a connection
-            return feed.read(db, bounded, PART_BYTES), feed.floors(db, groups)
+        def part(db: Any) -> feed.Part:  # noqa: ANN401  # a connection
+            feed.check_held(db, groups, wanted.after)
+            return feed.read(db, bounded, PART_BYTES)
 
-        read, floors = _read(self._desk, part)
-        for group, floor in zip(groups, floors, strict=True):
-            if floor > wanted.after:
-                raise self._gone(group, floor, wanted.after)
-        return read
+        return _read(self._desk, part)
 
     def feed_first_since(self, of: feed.Feed, owners: list[int], since_ms: int) -> int | None:
         """Return the position of the first row put, closed or died at a time or later."""
@@ -199,15 +196,6 @@ class FeedOffice:
                 f"ends at {last}: it is older than what was read",
             )
         move(desk, state, seq)
-
-    def _gone(self, number: int, floor: int, after: int) -> MessagesGone:
-        for state in self._desk.groups():
-            if state.id == number:
-                return MessagesGone(
-                    f"queue {state.queue.name!r}: messages up to {floor} were let go for group "
-                    f"{state.name!r}, and reading was to go on after {after}"
-                )
-        return MessagesGone(f"group number {number} was removed, and what it held may be gone")
 
 
 def found(queue: QueueState, name: str) -> GroupState | None:

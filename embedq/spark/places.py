@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from embedq.errors import InvalidOption, MessagesGone, NotAnEmbedqFile, StorageError
+from embedq.errors import InvalidOption, NotAnEmbedqFile, StorageError
 from embedq.spark.reading import Reading
 from embedq.storage import feed, schema
 from embedq.storage.connection import (
@@ -41,24 +41,13 @@ class Place(Protocol):
         """Return what there is: queues, groups, how far the feed goes."""
 
     def read(self, wanted: Wanted, groups: Sequence[int]) -> Part:
-        """Return the next part of a range. Raises MessagesGone, see `check_floors`."""
+        """Return the next part of a range. Raises MessagesGone, see `feed.check_held`."""
 
     def first_since(self, kind: Feed, of: tuple[int, ...], since_ms: int) -> int | None:
         """Return the first position at a time or later."""
 
     def nth_after(self, kind: Feed, of: tuple[int, ...], after: int, rows: int) -> int | None:
         """Return the position `rows` rows further, None if there are not so many."""
-
-
-def check_floors(after: int, floors: Sequence[int]) -> None:
-    """Raise MessagesGone if messages after `after` may have gone below a floor of a group."""
-    highest = max(floors, default=0)
-    if highest > after:
-        raise MessagesGone(
-            f"the group has gone on to offset {highest} while the rows after {after} were being "
-            "read: another query with the same group has committed them",
-            hint="give each query an option `group` of its own",
-        )
 
 
 class FilePlace:
@@ -123,8 +112,7 @@ class FilePlace:
         """See Place."""
 
         def question(db: Connection) -> Part:
-            # In the snapshot of the rows: what it shows of them was not gone then.
-            check_floors(wanted.after, feed.floors(db, groups))
+            feed.check_held(db, groups, wanted.after)
             return feed.read(db, wanted)
 
         return self._ask(question)

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from functools import cache
+from functools import lru_cache
 from typing import Final, Literal
 
 import msgspec
 
-from embedq.errors import StoreCorrupt
+from embedq.errors import MessagesGone, StoreCorrupt
 
 Feed = Literal["messages", "history", "dead"]
 
@@ -30,8 +30,11 @@ _ROW_BYTES: Final = 1_000_000_000
 _SPAN: Final = 200_000
 #: Where the numbers of an epoch begin in the order of closing (embedq.storage.sqlite).
 _CLOSING_SHIFT: Final = 40
-#: Above every position there is.
-_EVERYTHING: Final = 1 << 62
+_OF_ITS_OWN: Final = (
+    "give each query an option `group` of its own; failOnDataLoss=false goes on with what there is"
+)
+#: Forms of statements that are kept: a client of the host may ask for any columns.
+_FORMS: Final = 256
 
 #: What each feed is ordered by, its rows, and whose they are.
 _SOURCES: Final[dict[Feed, tuple[str, str, str]]] = {
@@ -226,7 +229,7 @@ def _end(connection: sqlite3.Connection, wanted: Wanted, rows: int) -> int:
     return wanted.through if found is None else int(found[0])
 
 
-@cache
+@lru_cache(_FORMS)
 def _statement(
     feed: Feed, columns: tuple[str, ...], owners: int, states: int, *, blobs: bool
 ) -> str:
@@ -314,11 +317,28 @@ def survey(connection: sqlite3.Connection, feed: Feed) -> Survey:
     )
 
 
-def floors(connection: sqlite3.Connection, groups: Sequence[int]) -> list[int]:
-    """Return up to where the messages of groups may be gone; of a removed group everything is."""
-    sql = "SELECT floor FROM consumer_group WHERE id=?"
-    found = [connection.execute(sql, (group,)).fetchone() for group in groups]
-    return [_EVERYTHING if row is None else int(row[0]) for row in found]
+def check_held(connection: sqlite3.Connection, groups: Sequence[int], after: int) -> None:
+    """See that these groups, by number, still hold all messages after a position.
+
+    In the snapshot in which they are read: what that shows of them was not gone then. Raises
+    MessagesGone.
+    """
+    sql = (
+        "SELECT g.floor, g.name, q.name FROM consumer_group g JOIN queue q ON q.id=g.queue "
+        "WHERE g.id=?"
+    )
+    for number in groups:
+        row = connection.execute(sql, (number,)).fetchone()
+        if row is None:
+            text = f"group number {number} was removed, and what it held may be gone"
+            raise MessagesGone(text, hint=_OF_ITS_OWN)
+        floor, group, queue = row
+        if floor > after:
+            raise MessagesGone(
+                f"queue {queue!r}: messages up to {floor} were let go for group {group!r}, and "
+                f"reading was to go on after {after}",
+                hint=_OF_ITS_OWN,
+            )
 
 
 def first_since(
