@@ -161,17 +161,15 @@ class Keeper:
                 job.progress = progress
                 job.on_progress(progress)
 
-    def settle_down(self, job: Job) -> bool:
+    def settle_down(self, job: Job) -> None:
         """Wait until nothing of a job that broke off is at work any more; for END_S at most.
 
         Spark gives the thread of the driver its error at once. The tasks end a little later, and
         their Python workers are killed only `spark.python.task.killTimeout` after that: until
         then they write files, say, which another attempt writes, too.
-
-        Returns whether there was anything to wait for.
         """
         if not job.has_broken_off():
-            return False
+            return
         job.context.cancelJobsWithTag(job.labels.tag)
         started = self._clock.monotonic()
         sleep = threading.Event().wait
@@ -180,7 +178,6 @@ class Keeper:
             if job.look().active == 0 and self._clock.monotonic() >= least:
                 break
             sleep(_AGAIN_S / 2)
-        return True
 
 
 def _kill_timeout(context: SparkContext) -> float:

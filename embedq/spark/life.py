@@ -62,11 +62,6 @@ class Sessions:
         self._factory = factory
         self._session: SparkSession | None = None
 
-    @property
-    def current(self) -> SparkSession | None:
-        """The session as it was last seen, None before the first."""
-        return self._session
-
     def get(self) -> SparkSession:
         """Return a session that lives; after the death of a JVM a new one is made, by one thread.
 
@@ -97,8 +92,8 @@ class Sessions:
 def forget_dead_jvm() -> None:
     """Let PySpark forget a JVM that is gone, or a context that was stopped; a living one stays.
 
-    Without this `getOrCreate()` goes on with the dead one and fails for ever. Tested with each
-    version of PySpark that is supported: these are no public names.
+    Without this `getOrCreate()` goes on with the dead one and fails for ever. These are no public
+    names: tests kill a JVM, so that a version of PySpark with others is noticed.
     """
     from pyspark import SparkContext  # noqa: PLC0415  # only those get here who have used it
     from pyspark.sql import SparkSession  # noqa: PLC0415

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from embedq.errors import MessagesGone, QueueNotFound
 from embedq.spark.columns import Batches, Names, raw_columns
-from embedq.spark.places import Place, open_place
+from embedq.spark.places import HostPlace, Place, open_host, open_place
 from embedq.spark.reading import Reading
 from embedq.storage.feed import Survey, Wanted
 
@@ -178,6 +178,19 @@ def check_start(reading: Reading, chosen: Chosen, start: int) -> None:
             f"the query is to go on after offset {start}, but its group {reading.group!r} has "
             f"released everything up to {max(floors)}",
         )
+
+
+def commit(reading: Reading, seq: int) -> None:
+    """Let go what the group of a reading has held up to `seq`, in each of its queues.
+
+    Positions in the history are none of messages: its retention is left to retain=.
+    """
+    if reading.group is None or reading.feed != "messages":
+        return
+    with open_host(reading) as office:
+        chosen = choose(HostPlace(office), reading)
+        for number in chosen.queues:
+            office.feed_commit(chosen.survey.queues[number], reading.group, seq)
 
 
 def _lost(reading: Reading, what: str) -> None:

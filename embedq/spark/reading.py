@@ -67,13 +67,6 @@ class Reading(NamedTuple):
             return re.fullmatch(self.pattern, name) is not None
         return name in self.names
 
-    @property
-    def chosen(self) -> str:
-        """The choice of queues as it was written, for texts."""
-        if self.pattern is not None:
-            return f"subscribePattern={self.pattern}"
-        return f"subscribe={','.join(self.names)}"
-
 
 def wrong(option: str, value: object, must: str) -> InvalidOption:
     """Return the error of an option: its value, and what it should be."""

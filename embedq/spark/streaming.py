@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 from embedq.errors import InvalidOption, NotRetained
 from embedq.spark.batch import committed, since
 from embedq.spark.places import Place, open_host, open_place
-from embedq.spark.ranges import Chosen, Stretch, check_start, choose, cut, owners, read
+from embedq.spark.ranges import Chosen, Stretch, check_start, choose, commit, cut, owners, read
 from embedq.spark.reading import Reading
 
 if TYPE_CHECKING:
@@ -60,17 +60,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return _offset(chosen.survey.extent.head)
 
     def latestOffset(  # noqa: N802 - Spark's name
-        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+        self, start: dict[str, Any], limit: ReadLimit
     ) -> dict[str, int]:
-        """Return where the next batch ends: at the head, or where its limit says.
-
-        The defaults are for Spark 4.0 and 4.1, which ask without arguments.
-        """
+        """Return where the next batch ends: at the head, or where its limit says."""
         with open_place(self._reading) as place:
             chosen = self._look(place)
             head = self._head(chosen)
-            if start is None:
-                return _offset(head)
             after = _seq(start)
             check_start(self._reading, chosen, after)
             if isinstance(limit, ReadMaxRows):
@@ -151,17 +146,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read(self._reading, self._schema, cast("Stretch", partition))
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Let go what the group has held up to here. Spark calls it when the next batch begins.
-
-        Positions in the history are none of messages: its retention is left to retain=.
-        """
-        reading, group = self._reading, self._reading.group
-        if group is None or reading.feed != "messages":
-            return
-        with open_host(reading) as office, open_place(reading) as place:
-            chosen = choose(place, reading)
-            for number in chosen.queues:
-                office.feed_commit(chosen.survey.queues[number], group, _seq(end))
+        """Let go what the group has held up to here. Spark calls it when the next batch begins."""
+        commit(self._reading, _seq(end))
 
 
 def _offset(seq: int) -> dict[str, int]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from embedq.errors import InvalidOption
 from embedq.spark.needs import need
+from embedq.spark.reading import parse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -56,6 +57,8 @@ def archive(
     for errors of the source, whose text names the option.
     """
     need("pyspark", "pyarrow")
+    from embedq.spark.ranges import commit  # noqa: PLC0415  # loads pyspark
+
     if "://" in str(folder):
         raise InvalidOption(
             f"folder={str(folder)!r} is no local path",
@@ -89,8 +92,9 @@ def archive(
     finally:
         query.stop()
     offset = _end(query)
-    if "group" in given and given["include"] == "messages" and offset:
-        _move(given, offset)
+    if offset:
+        # Spark itself says so only when the next batch begins.
+        commit(parse(given), offset)
     return Archived(len(written), sum(written), offset)
 
 
@@ -112,16 +116,3 @@ def _end(query: StreamingQuery) -> int:
     end = last["sources"][0]["endOffset"]
     found = json.loads(end) if isinstance(end, str) else end
     return int(found["seq"]) if found else 0
-
-
-def _move(options: Mapping[str, str], offset: int) -> None:
-    """Let go what is in the archive: Spark itself says so only when the next batch begins."""
-    from embedq.spark.places import open_host, open_place  # noqa: PLC0415  # as above
-    from embedq.spark.ranges import choose  # noqa: PLC0415  # loads pyspark
-    from embedq.spark.reading import parse  # noqa: PLC0415  # as above
-
-    reading = parse(options)
-    with open_host(reading) as office, open_place(reading) as place:
-        chosen = choose(place, reading)
-        for number in chosen.queues:
-            office.feed_commit(chosen.survey.queues[number], options["group"], offset)
