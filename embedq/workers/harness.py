@@ -17,7 +17,8 @@ from embedq.workers.signature import is_async
 if TYPE_CHECKING:
     from embedq.workers.runner import Pairs, Run, Runner
 
-_SPARK: Final = "embedq.spark.consuming"
+#: Where the harness for Spark is.
+SPARK: Final = "embedq.spark.consuming"
 
 
 class Harness(Protocol):
@@ -62,4 +63,4 @@ def spark_harness(factory: object, function: object, pool: object) -> Harness | 
             hint="declare the handler with def",
             argument="spark",
         )
-    return cast("Harness", import_module(_SPARK).SparkHarness(factory))
+    return cast("Harness", import_module(SPARK).SparkHarness(factory))

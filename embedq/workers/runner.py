@@ -31,6 +31,7 @@ from embedq.payload import decode
 from embedq.policy import RetryPolicy, Rng
 from embedq.workers.batches import Batch
 from embedq.workers.forked import end_child
+from embedq.workers.harness import SPARK
 from embedq.workers.spec import ConsumerSpec
 from embedq.workers.verdict import Case, Judge, describe
 
@@ -348,4 +349,4 @@ def _forget_our_frames(error: BaseException) -> None:
 
 def _is_ours(frames: TracebackType) -> bool:
     module = str(frames.tb_frame.f_globals.get("__name__", ""))
-    return module.startswith(("embedq.workers.", "embedq.spark.consuming"))
+    return module.startswith(("embedq.workers.", SPARK))
