@@ -55,6 +55,7 @@ from embedq.errors import (
     UsageError,
     WrongVersion,
 )
+from embedq.later import later
 from embedq.limits import LIMITS, Limits
 from embedq.message import AttemptRecord, DeadLetter, ErrorInfo, Message, Receipt
 from embedq.policy import QueuePolicy, RetryPolicy
@@ -142,17 +143,7 @@ _LATER = {
     "WatchedFile": "embedq.app.watching",
 }
 
-
-def __getattr__(name: str) -> object:
-    """Load what is loaded when it is first named (PEP 562)."""
-    module = _LATER.get(name)
-    if module is None:
-        raise AttributeError(f"module 'embedq' has no attribute {name!r}")
-    from importlib import import_module  # noqa: PLC0415  # not needed by those who do not get here
-
-    found: object = getattr(import_module(module), name)
-    globals()[name] = found
-    return found
+__getattr__ = later(__name__, _LATER)
 
 
 def __dir__() -> list[str]:

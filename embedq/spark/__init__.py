@@ -7,6 +7,8 @@ with MissingExtra) when it is first used. Spark's Python workers import this, to
 
 from typing import TYPE_CHECKING
 
+from embedq.later import later
+
 if TYPE_CHECKING:
     from embedq.spark.java import java_home
     from embedq.spark.jobs import RunningJob, cancel_job, running_jobs
@@ -33,17 +35,7 @@ _LATER = {
     "session": "embedq.spark.sessions",
 }
 
-
-def __getattr__(name: str) -> object:
-    """Load what is loaded when it is first named (PEP 562)."""
-    module = _LATER.get(name)
-    if module is None:
-        raise AttributeError(f"module 'embedq.spark' has no attribute {name!r}")
-    from importlib import import_module  # noqa: PLC0415  # not needed by those who do not get here
-
-    found: object = getattr(import_module(module), name)
-    globals()[name] = found
-    return found
+__getattr__ = later(__name__, _LATER)
 
 
 def __dir__() -> list[str]:

@@ -6,6 +6,8 @@ Does not know: how anything works; importing this loads no PySpark.
 
 from typing import TYPE_CHECKING
 
+from embedq.later import later
+
 if TYPE_CHECKING:
     from embedq.spark.pipelines.archiving import Archived, archive
     from embedq.spark.pipelines.causes import Cause, redrive, triage
@@ -13,21 +15,11 @@ if TYPE_CHECKING:
 __all__ = ["Archived", "Cause", "archive", "redrive", "triage"]
 
 _LATER = {
-    "Archived": "archiving",
-    "archive": "archiving",
-    "Cause": "causes",
-    "redrive": "causes",
-    "triage": "causes",
+    "Archived": "embedq.spark.pipelines.archiving",
+    "archive": "embedq.spark.pipelines.archiving",
+    "Cause": "embedq.spark.pipelines.causes",
+    "redrive": "embedq.spark.pipelines.causes",
+    "triage": "embedq.spark.pipelines.causes",
 }
 
-
-def __getattr__(name: str) -> object:
-    """Load what is loaded when it is first named (PEP 562)."""
-    module = _LATER.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module  # noqa: PLC0415  # not needed by those who do not get here
-
-    found: object = getattr(import_module(f"{__name__}.{module}"), name)
-    globals()[name] = found
-    return found
+__getattr__ = later(__name__, _LATER)
