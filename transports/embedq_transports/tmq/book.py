@@ -10,17 +10,15 @@ was: a Push queue that became a Route queue would lose what is in it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
 
 import msgspec
 
 from embedq.errors import EmbedqError
 from embedq.message import Draft, Receipt
 from embedq.net import Access, Site
+from embedq_transports.entries import read_entries
 from embedq_transports.tmq.commands import QueueOptions, encode_options, read_options
 from embedq_transports.tmq.names import BOOK, key_of
-
-_PAGE: Final = 1_000
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -59,21 +57,8 @@ class Contents(msgspec.Struct, frozen=True):
 
 def read_book(broker: Access) -> Contents:
     """Read everything. It blocks. What is no entry is passed over."""
-    office = broker.office
-    queues = office.queues()
-    found: list[tuple[int, Entry]] = []
-    after = 0
-    while BOOK in queues:
-        rows = office.peek(BOOK, _PAGE, after)
-        if not rows:
-            break
-        for row in rows:
-            try:
-                found.append((row.seq, _decode(row.body)))
-            except msgspec.MsgspecError:
-                continue
-        after = rows[-1].seq
-    return Contents(queues, found)
+    queues = broker.office.queues()
+    return Contents(queues, read_entries(broker, BOOK, _decode) if BOOK in queues else [])
 
 
 class Book:

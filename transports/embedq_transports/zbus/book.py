@@ -18,10 +18,10 @@ import msgspec
 from embedq.errors import EmbedqError
 from embedq.message import Draft, Receipt
 from embedq.net import Access
+from embedq_transports.entries import read_entries
 
 #: The queue that keeps the entries. Clients find none of this name, and can make none.
 BOOK: Final = "@zbus"
-_PAGE: Final = 1_000
 
 Then = Callable[[EmbedqError | None], object]
 
@@ -54,19 +54,9 @@ class Numbered(msgspec.Struct, frozen=True):
 
 def read_book(broker: Access) -> list[Numbered]:
     """Return all entries, in order. It blocks. What is no entry is passed over."""
-    office = broker.office
-    found: list[Numbered] = []
-    if BOOK not in office.queues():
-        return found
-    after = 0
-    while rows := office.peek(BOOK, _PAGE, after):
-        for row in rows:
-            try:
-                found.append(Numbered(row.seq, _decode(row.body)))
-            except msgspec.MsgspecError:
-                continue
-        after = rows[-1].seq
-    return found
+    if BOOK not in broker.office.queues():
+        return []
+    return [Numbered(*each) for each in read_entries(broker, BOOK, _decode)]
 
 
 class Book:
