@@ -14,6 +14,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from embedq.broker.chunks import PlainBodies, encode
+from embedq.broker.staging import Published
 from embedq.errors import (
     InvalidOption,
     KeyRefused,
@@ -26,6 +28,7 @@ from embedq.ipc.abroad import Listening
 from embedq.ipc.errands import open_office
 from embedq.ipc.link import Link
 from embedq.ipc.verbs import served as verbs_of
+from embedq.storage.staged import Part
 from tests.app.test_takeover import Hosts
 from tests.ipc.abroad import free_port, make_keys
 from tests.ipc.conftest import Served
@@ -83,6 +86,23 @@ def test_an_errand_waits_for_the_host_that_follows_a_killed_one(hosts: Hosts) ->
         hosts.start()
         asking.join(60)
         assert [set(each) for each in answers] == [{"orders", "letters"}]
+
+
+def test_a_batch_is_published_once_though_its_hosts_are_killed(hosts: Hosts) -> None:
+    """One is killed with the batch staged, one with it published; both calls come again."""
+    chunk = encode(PlainBodies(0, [b"a", b"b"]))
+    part = Part("task", 1, 2)
+    first = hosts.start()
+    with open_office(hosts.path, patience_s=60.0) as office:
+        office.stage_put("orders", "sink", "task", 0, chunk)
+        hosts.end(first)
+        second = hosts.start()
+        office.stage_put("orders", "sink", "task", 0, chunk)
+        assert office.stage_publish("orders", "sink", 7, [part]) == Published(False, 2, 2)
+        hosts.end(second)
+        hosts.start()
+        assert office.stage_publish("orders", "sink", 7, [part]) == Published(True, 2, 0)
+        assert office.queue_stats("orders").stored == 2
 
 
 def test_an_errand_that_finds_nobody_names_the_option(tmp_path: Path) -> None:

@@ -104,6 +104,8 @@ def test_a_thread_that_registers_the_format_writes_with_it(
 
     def write() -> None:
         try:
+            read = spark.read.format("embedq").options(**site.orders.spark_options())
+            assert read.load().count() == 0  # reading finds it without
             register(spark)
             rows = spark.range(3).selectExpr("cast(id AS string) AS body")
             rows.write.format("embedq").options(**results.spark_options()).mode("append").save()
