@@ -16,7 +16,16 @@ from embedq.broker.state import GroupState, QueueState
 from embedq.broker.telling import tell
 from embedq.lifecycle import Outcome, Reason
 from embedq.policy import QueuePolicy
-from embedq.storage.ops import Bury, Cancel, DeclareGroup, DeclareQueue, Op, Retire, Save
+from embedq.storage.ops import (
+    Bury,
+    Cancel,
+    CloseSession,
+    DeclareGroup,
+    DeclareQueue,
+    Op,
+    Retire,
+    Save,
+)
 from embedq.storage.tail import SetExpiry
 from embedq.storage.writer import Task
 
@@ -123,16 +132,20 @@ class Abandoned(Releases):
 
 
 class SaveCounts(Task):
-    """Write counts, bounds and floors, so that the next opening need not look for them."""
+    """Write counts, bounds and floors, so that the next opening need not look for them.
 
-    __slots__ = ("_engine", "_exact", "_op")
+    `closes`: the host does nothing after it.
+    """
+
+    __slots__ = ("_closes", "_engine", "_exact", "_op")
 
     alone = True  # the floor must know what every other task leaves waiting
 
-    def __init__(self, engine: Engine, *, exact: bool) -> None:
+    def __init__(self, engine: Engine, *, exact: bool, closes: bool = False) -> None:
         super().__init__(64)
         self._engine = engine
         self._exact = exact
+        self._closes = closes
 
     def prepare(self) -> Sequence[Op]:
         """Take the counts as they are now."""
@@ -148,7 +161,7 @@ class SaveCounts(Task):
                 floor = group.index.floor(queue.last, lowest)
                 groups.append((group.id, max(group.floor, floor or 0), group.settled))
         self._op = Save(queues, groups, self._exact)
-        return (self._op,)
+        return (CloseSession(self._engine.session), self._op) if self._closes else (self._op,)
 
     def apply(self) -> None:
         """Remember the floors."""

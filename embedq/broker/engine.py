@@ -377,7 +377,7 @@ class Engine(Registry):
                     held = [lease for lease in group.leases.values() if lease not in keep]
                     self.writer.run(settling.Releases(self, group, held))
             if self.store.stopped is None:
-                self.writer.run(changes.SaveCounts(self, exact=self.counts_exact))
+                self.writer.run(changes.SaveCounts(self, exact=self.counts_exact, closes=True))
                 clean = True
         finally:
             self.writer.close()

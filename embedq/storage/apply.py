@@ -115,8 +115,10 @@ class Applier:
                 (Save, "_save"),
             )
         }
+        sessions = SessionApplier(connection, epoch)
+        self._gives = sessions.gives
+        self._handlers.update(sessions.handlers)
         self._handlers.update(HeldApplier(connection, catalogue).handlers)
-        self._handlers.update(SessionApplier(connection, epoch).handlers)
         self._handlers.update(StagedApplier(connection, take_seqs, self._put_rows).handlers)
 
     def apply(self, op: Op) -> None:
@@ -152,15 +154,14 @@ class Applier:
         return self.closing if group in self.catalogue.retained else None
 
     def _start(self, op: Start) -> None:
-        head = (op.group, self._epoch)
-        fresh = op.fresh_seqs()
+        self._gives(op.session)
+        head, fresh = (op.group, self._epoch), op.fresh_seqs()
         for start, size in sql.rungs(len(fresh)):
             counter = op.counter + start
             seqs = fresh[start : start + size]
             values = [*head, counter, op.session, op.started, *seqs]
             self._execute(sql.start_fresh(size), values)
-        counter = op.counter + len(fresh)
-        closing = self._closing_of(op.group)
+        counter, closing = op.counter + len(fresh), self._closing_of(op.group)
         for number, again in enumerate(op.again, counter):
             seq, attempt, crashes, *ended = again
             self._execute(sql.CLOSE_EARLIER, (op.started, closing, seq, op.group, attempt, *ended))

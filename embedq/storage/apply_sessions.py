@@ -26,6 +26,11 @@ class SessionApplier:
     def __init__(self, connection: sqlite3.Connection, epoch: int) -> None:
         self._execute = connection.execute
         self._epoch = epoch
+        self._last = 0  # the highest id given: an id that was removed is not given again
+        #: Sessions of this epoch to which nothing was ever given: no delivery names them.
+        self._idle: set[int | None] = set()
+        #: Call it with the session to which something is given.
+        self.gives: Callable[[int | None], object] = self._idle.discard
         self.handlers: Mapping[type[Op], Callable[..., None]] = {
             OpenSession: self._open,
             Remember: self._remember,
@@ -42,14 +47,17 @@ class SessionApplier:
                 op.id, op.requests = found[0], found[1] or b""
                 self._execute(sql.SESSION_AGAIN, (op.name, self._epoch, op.opened, op.id))
                 return
-        row = (op.name, self._epoch, op.opened, op.token)
-        op.id = self._execute(sql.SESSION_ADD, row).lastrowid or 0
+        row = (self._last, op.name, self._epoch, op.opened, op.token)
+        op.id = self._last = self._execute(sql.SESSION_ADD, row).lastrowid or 0
+        self._idle.add(op.id)
 
     def _remember(self, op: Remember) -> None:
         self._execute(sql.SESSION_REMEMBER, (op.encode(), op.session))
 
     def _close(self, op: CloseSession) -> None:
-        self._execute(sql.SESSION_CLOSE, (op.session,))
+        remove = op.session in self._idle
+        self._idle.discard(op.session)
+        self._execute(sql.SESSION_REMOVE if remove else sql.SESSION_CLOSE, (op.session,))
 
     def _reissue(self, op: Reissue) -> None:
         for seq, group, attempt, counter in op.deliveries:

@@ -95,8 +95,8 @@ def _(op: ops.Forget, state: State) -> None:
 
 @apply.register
 def _(op: ops.Start, state: State) -> None:
-    deliveries = [ops.Again(seq, 1, 0) for seq in op.fresh_seqs()]
-    deliveries += op.again
+    state.gives(op.session)
+    deliveries = [*[ops.Again(seq, 1, 0) for seq in op.fresh_seqs()], *op.again]
     for position, again in enumerate(deliveries):
         seq, attempt, crashes = again[:3]
         message = state.messages.get(seq)

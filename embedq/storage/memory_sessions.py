@@ -19,11 +19,14 @@ def _(op: ops.OpenSession, state: State) -> None:
         known = next((id_ for id_, row in state.sessions.items() if row.token == op.token), None)
     if known is None:
         op.id, op.requests = state.new_id(), b""
-        state.sessions[op.id] = SessionRow(op.name, state.epoch, op.opened, op.token)
+        row = SessionRow(op.name, state.epoch, op.opened, op.token, idle=True)
+        state.sessions[op.id] = row
     else:
-        op.id, op.requests = known, state.sessions[known].requests
+        earlier = state.sessions[known]
+        op.id, op.requests = known, earlier.requests
         row = SessionRow(op.name, state.epoch, op.opened, op.token, op.requests)
-        state.sessions[known] = row
+        idle = earlier.idle and earlier.epoch == state.epoch
+        state.sessions[known] = row._replace(idle=idle)
 
 
 def _forget(state: State, now: int) -> None:
@@ -42,7 +45,9 @@ def _(op: ops.Remember, state: State) -> None:
 @apply.register
 def _(op: ops.CloseSession, state: State) -> None:
     row = state.sessions.get(op.session)
-    if row is not None:
+    if row is not None and row.idle and row.epoch == state.epoch:
+        del state.sessions[op.session]
+    elif row is not None:
         state.sessions[op.session] = row._replace(token=None, requests=b"")
 
 

@@ -24,13 +24,17 @@ from embedq.storage.staged import SinkRow, StageRow
 
 
 class SessionRow(NamedTuple):
-    """A worker or process, and what is kept for it while it has a token."""
+    """A worker or process, and what is kept for it while it has a token.
+
+    `idle`: nothing was given to it since it was opened, in the epoch `epoch`.
+    """
 
     name: str
     epoch: int
     opened: int
     token: bytes | None = None
     requests: bytes = b""
+    idle: bool = False
 
 
 @dataclass(slots=True)
@@ -81,6 +85,12 @@ class State:
         """Return the name of a session, "" for an unknown one."""
         row = self.sessions.get(id_)
         return "" if row is None else row.name
+
+    def gives(self, session: int | None) -> None:
+        """Note that something is given to a session."""
+        row = self.sessions.get(session or 0)
+        if row is not None and row.idle:
+            self.sessions[session or 0] = row._replace(idle=False)
 
     # ------------------------------------------------------------------ queues and groups
 

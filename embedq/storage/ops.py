@@ -324,7 +324,7 @@ class Remember(Op):
 
 @dataclass(slots=True)
 class CloseSession(Op):
-    """Forget the token of a session and what was kept with it; its name stays, for display."""
+    """Forget a session, but for its name if it has shown up as a worker: that is displayed."""
 
     session: int
 

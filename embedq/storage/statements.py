@@ -316,11 +316,15 @@ GROUP_SAVE = "UPDATE consumer_group SET floor=max(floor,?),settled=? WHERE id=?"
 GROUP_REMOVE = "DELETE FROM consumer_group WHERE id=?"
 GROUP_DELIVERIES_REMOVE = "DELETE FROM delivery WHERE grp=?"
 GROUP_DELIVERIES_BELOW = "DELETE FROM delivery WHERE seq>? AND seq<=? AND grp=?"
-SESSION_ADD = "INSERT INTO session(name,epoch,opened,token) VALUES (?,?,?,?)"
+SESSION_ADD = (
+    "INSERT INTO session(id,name,epoch,opened,token) "
+    "VALUES (max(?,(SELECT ifnull(max(id),0) FROM session))+1,?,?,?,?)"
+)
 SESSION_FIND = "SELECT id,requests FROM session WHERE token=?"
 SESSION_AGAIN = "UPDATE session SET name=?,epoch=?,opened=? WHERE id=?"
 SESSION_REMEMBER = "UPDATE session SET requests=? WHERE id=? AND token IS NOT NULL"
 SESSION_CLOSE = "UPDATE session SET token=NULL,requests=NULL WHERE id=?"
+SESSION_REMOVE = "DELETE FROM session WHERE id=?"
 SESSION_FORGET = (
     "UPDATE session SET token=NULL,requests=NULL WHERE token IS NOT NULL AND epoch<? AND opened<?"
 )

@@ -111,6 +111,21 @@ def test_looking_does_not_touch(desk: Desk, queue: QueueState, group: GroupState
     assert desk.store.deliveries(1) == []
 
 
+def test_hosts_that_gave_nothing_to_consumers_leave_no_session_behind(
+    path: Path, clock: VirtualClock
+) -> None:
+    worked = []
+    for turn in range(4):
+        with opened(path, clock) as desk:
+            desk.put(desk.queue("orders"), b"body")
+            if turn == 1:
+                desk.claim(desk.group(desk.queues["orders"]))
+                worked.append(desk.session)
+            last = desk.session
+    with opened(path, clock) as desk:
+        assert list(desk.store.session_names(range(1, last))) == [desk.listeners, *worked]
+
+
 # ------------------------------------------------------------------------------- endings
 
 

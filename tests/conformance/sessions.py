@@ -85,7 +85,9 @@ class Sessions(Theme):
         assert again(scene)[1] == {2: (2, 1)}
 
     def test_a_closed_session_is_not_found_again_and_keeps_its_name(self, scene: Scenario) -> None:
+        queue, group = scene.queue_and_group()
         session = scene.do(OpenSession("client", STARTED, TOKEN)).id
+        scene.start(group, *scene.put(queue), session=session)
         scene.do(Remember(session, {1: (1, 1)}))
         scene.do(CloseSession(session))
         scene.do(Remember(session, {2: (2, 1)}))  # too late
@@ -94,6 +96,25 @@ class Sessions(Theme):
         assert number != session
         assert kept == {}
         assert scene.store.session_names([session]) == {session: "client"}
+
+    def test_of_a_session_to_which_nothing_was_given_nothing_stays(self, scene: Scenario) -> None:
+        host, sessions = scene.session("host"), []
+        for number in range(3):
+            session = scene.do(OpenSession("task", STARTED, bytes([number]))).id
+            scene.do(OpenSession("task", STARTED, bytes([number])))  # it reconnects
+            scene.do(CloseSession(session))
+            scene.do(Remember(session, {1: (1, 1)}))  # too late
+            sessions.append(session)
+        assert len({host, *sessions}) == 4  # no number is given again
+        assert scene.store.session_names([host, *sessions]) == {host: "host"}
+
+    def test_what_a_session_had_of_an_earlier_host_is_not_known(self, scene: Scenario) -> None:
+        session = scene.do(OpenSession("client", STARTED, TOKEN)).id
+        scene.reopen()
+        assert again(scene)[0] == session
+        scene.do(CloseSession(session))
+        assert scene.store.session_names([session]) == {session: "again"}
+        assert scene.store.find_sessions([TOKEN]) == {}
 
     def test_tokens_of_long_ago_are_forgotten(self, scene: Scenario) -> None:
         old = scene.do(OpenSession("old", STARTED, TOKEN)).id

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from embedq.storage.staged import Part
 from tests.app.test_takeover import Hosts
 from tests.ipc.abroad import free_port, make_keys
 from tests.ipc.conftest import Served
+from tests.ipc.peer import eventually
 from tests.processes import line_of
 
 ROOT = Path(__file__).parents[2]
@@ -56,6 +58,25 @@ def test_an_errand_asks_what_the_application_itself_could_ask(host: Served) -> N
             office.info("nothing")
     with pytest.raises(StoreClosed):
         office.queues()
+
+
+def test_errands_leave_no_row_behind_and_who_was_given_something_leaves_its_name(
+    host: Served,
+) -> None:
+    def named() -> list[str]:
+        with closing(sqlite3.connect(f"file:{host.path}?mode=ro", uri=True)) as database:
+            return [name for (name,) in database.execute("SELECT name FROM session ORDER BY id")]
+
+    before = named()
+    for _ in range(3):
+        with open_office(host.path, name="errand") as office:
+            office.info("orders")
+    eventually(lambda: named() == before)
+    worker = host.peer()
+    worker.put(host.q, b"a")
+    worker.exchange(group=host.g, most=1)
+    worker.ask(frames.Bye)
+    eventually(lambda: named() == [*before, "peer"])
 
 
 def test_an_errand_at_another_machine_shows_its_key(unstarted: Served, tmp_path: Path) -> None:
