@@ -1,5 +1,6 @@
 """What every test gets: how hypothesis runs, the order, and that nothing is skipped unseen."""
 
+import faulthandler
 import os
 import signal
 
@@ -50,6 +51,14 @@ def _place(item: pytest.Item) -> int:
     if item.get_closest_marker("spark"):
         return 0
     return 1 if any(item.get_closest_marker(name) for name in LONG) else 2
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Let a test that asks for more time have it: faulthandler would end the whole run."""
+    mark = item.get_closest_marker("timeout")
+    if mark is not None and mark.args and mark.args[0] > float(item.config.getini("timeout")):
+        faulthandler.cancel_dump_traceback_later()
 
 
 @pytest.hookimpl(wrapper=True)
