@@ -220,6 +220,10 @@ class Office(FeedOffice):
         """Put a chunk of messages at once, once for each token and number; see staging."""
         return staging.put_through(self._desk, self._queue(queue), token, number, chunk)
 
+    def newest_batch(self, queue: str, sink: str) -> int | None:
+        """Return the number of the newest batch that a sink has published, None: there is none."""
+        return staging.newest_batch(self._desk, self._queue(queue), sink)
+
     def stage_abort(self, sink: str, tokens: list[str] | None = None) -> int:
         """Remove what a sink has staged, or some of its tasks; return how many chunks."""
         return staging.stage_abort(self._desk, sink, tokens)

@@ -273,6 +273,13 @@ def stage_publish(
     return _run(engine, Publishing(engine, queue, record, parts), count)
 
 
+def newest_batch(engine: Engine, queue: QueueState, sink: str) -> int | None:
+    """Return the number of the newest batch that a sink has published, None: there is none."""
+    check_key(sink, "sink")
+    newest = _newest(engine, queue, sink)
+    return None if newest is None else newest.batch
+
+
 def _newest(engine: Engine, queue: QueueState, sink: str) -> SinkRow | None:
     with engine.writer.lock:
         engine.writer.settle()

@@ -278,6 +278,7 @@ COLUMNS: Final[dict[Feed, dict[str, Column]]] = {
         "reason": Column(_STRING, ("reason",), _text("reason")),
         "detail": Column(_STRING, ("detail",), _text("detail")),
         "moved_by": Column(_STRING, ("moved_by",), _text("moved_by")),
+        "number": Column(_LONG, ("number",), _number("number")),
         "attempts": Column(_INT, ("attempts",), _attempts),
         "error_type": Column(_STRING, ("attempts",), _last_error("type"), True),
         "error_message": Column(_STRING, ("attempts",), _last_error("message"), True),

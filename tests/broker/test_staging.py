@@ -157,6 +157,14 @@ def test_sinks_and_queues_count_their_batches_for_themselves(
     assert queue.stored == 2
 
 
+def test_the_newest_batch_of_a_sink_can_be_asked_for(desk: Desk, queue: QueueState) -> None:
+    ask = desk.office.newest_batch
+    assert ask("orders", "s") is None
+    publish(desk, stage(desk, b"a"), batch=7)
+    desk.queue("other")
+    assert (ask("orders", "s"), ask("orders", "another"), ask("other", "s")) == (7, None, None)
+
+
 def test_what_was_staged_for_another_queue_is_not_published_here(
     desk: Desk, queue: QueueState
 ) -> None:

@@ -1,4 +1,4 @@
-"""Pipelines over the history of queues: archive, triage, redrive.
+"""Pipelines over the history of queues: archive, triage, redrive, replay.
 
 Knows: what is public here.
 Does not know: how anything works; importing this loads no PySpark.
@@ -11,8 +11,9 @@ from embedq.later import later
 if TYPE_CHECKING:
     from embedq.spark.pipelines.archiving import Archived, archive
     from embedq.spark.pipelines.causes import Cause, redrive, triage
+    from embedq.spark.pipelines.replaying import Replayed, replay
 
-__all__ = ["Archived", "Cause", "archive", "redrive", "triage"]
+__all__ = ["Archived", "Cause", "Replayed", "archive", "redrive", "replay", "triage"]
 
 _LATER = {
     "Archived": "embedq.spark.pipelines.archiving",
@@ -20,6 +21,8 @@ _LATER = {
     "Cause": "embedq.spark.pipelines.causes",
     "redrive": "embedq.spark.pipelines.causes",
     "triage": "embedq.spark.pipelines.causes",
+    "Replayed": "embedq.spark.pipelines.replaying",
+    "replay": "embedq.spark.pipelines.replaying",
 }
 
 __getattr__ = later(__name__, _LATER)

@@ -1,6 +1,6 @@
 """Triage: why messages have died, cause by cause; and redrive of those that died of some.
 
-Knows: how dead letters are counted by fingerprint, what is kept as a sample of each cause.
+Knows: how failures are marked and dead letters counted by fingerprint, what is kept as a sample.
 Does not know: how fingerprints are made, how letters are moved.
 """
 
@@ -113,15 +113,24 @@ def redrive(
 def _letters(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
     """Return the dead letters with their fingerprints; `type` and `message` are never NULL."""
     need("pyspark", "pyarrow")
-    from pyspark.sql import functions as f  # noqa: PLC0415  # was asked for
-
     given = {name.lower(): value for name, value in options.items()} | {"include": "dead"}
+    read = spark.read.format("embedq").options(**given).schema(_COLUMNS).load()
+    return marked(read, "reason", "detail")
+
+
+def marked(failed: DataFrame, otherwise: str, words: str) -> DataFrame:
+    """Add `type`, `message`, `place` and `fingerprint` to rows with the columns of an error.
+
+    `otherwise`, `words`: columns that stand in for the type and the message where there was no
+    error; `type` is NULL only where the former is.
+    """
+    from pyspark.sql import functions as f  # noqa: PLC0415  # whoever has rows has pyspark
+
     mark = f.udf(fingerprint, "string", useArrow=False)
     where = f.udf(place, "string", useArrow=False)
-    read = spark.read.format("embedq").options(**given).schema(_COLUMNS).load()
     return (
-        read.withColumn("type", f.coalesce("error_type", "reason"))
-        .withColumn("message", f.coalesce("error_message", "detail"))
+        failed.withColumn("type", f.coalesce("error_type", otherwise))
+        .withColumn("message", f.coalesce("error_message", words))
         .withColumn("fingerprint", mark("type", "message", "error_traceback"))
         .withColumn("place", where("error_traceback"))
     )
