@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT))
 
 from tests.net.swarm import Healthy, besieged, healthy, resident_mib, sockets, swarm  # noqa: E402
 
-NAMES = ("SSPQ", "PHPMQ", "MMQP")
+NAMES = ("SSPQ", "PHPMQ", "MMQP", "TMQ")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -29,19 +29,23 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--count", type=int, default=20, help="of each kind and protocol")
     parser.add_argument("--rounds", type=int, default=5, help="swarms, one after the other")
     parser.add_argument("--alone", type=float, default=10.0, help="seconds without offenders")
+    parser.add_argument("--nice", type=int, default=0, help="of the offenders, 0 to 19")
     parser.add_argument("--pause", type=float, default=0.02, help="seconds between two turns")
     options = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder, besieged(Path(folder)) as (host, broker):
         base = sockets(host)
+        before_it = ("nice", "-n", str(options.nice)) if options.nice else ()
         with healthy(host.addresses, options.pause) as alone:
             time.sleep(options.alone)
         with healthy(host.addresses, options.pause) as among:
             for number in range(options.rounds):
-                found = swarm(host, broker, options.count)
+                found = swarm(host, broker, options.count, before_it=before_it)
                 print(
                     f"swarm {number + 1}: {sum(found.closed.values())} offenders ended, "
                     f"{found.cut} cut, {found.refused} refused, {found.faulty} at fault; "
-                    f"leased {found.leased}, lost {found.lost}, {resident_mib(host):.0f} MiB",
+                    f"leased {found.leased}, lost {found.lost}, {resident_mib(host):.0f} MiB; "
+                    f"CPU {found.host_cpu_s:.1f} s of the host, "
+                    f"{found.offenders_cpu_s:.1f} s of the offenders",
                     flush=True,
                 )
         time.sleep(1)

@@ -36,7 +36,9 @@ class Connection:
         #: Who it is, once that is known; ANYBODY where nobody asks. None: not yet.
         self.identity: Identity | None = None
         self.broker = Access(site.network, self)
-        self.channel = Channel(self, now=site.now, soon=site.soon, context=site.context)
+        self.channel = Channel(
+            self, now=site.now, soon=site.soon, context=site.context, room=site.network.room
+        )
         self.since = site.now()
         #: Why it has ended, or is about to.
         self.cause: str | None = None
@@ -231,6 +233,7 @@ class Connection:
             self._frame_at = None
         elif self._frame_at is None or session.frames != self._frames:
             self._frame_at = self.channel.heard_at
+        self.channel.paced(session.frames - self._frames)
         self._frames = session.frames
         if self.is_clogged and not self._closing:
             self.hold("unsent")

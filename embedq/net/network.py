@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 from embedq.broker.port import DeskPort, GroupPort
 from embedq.errors import EmbedqError
 from embedq.net.access import Access
+from embedq.net.channel import READ_MOST
 from embedq.net.dispatch import Dispatcher
 from embedq.net.failing import as_error
 from embedq.net.limits import NET_LIMITS
@@ -58,6 +59,8 @@ class Network:
     def __init__(self, desk: DeskPort) -> None:
         self.desk = desk
         self.monotonic = desk.monotonic
+        #: What all connections read into, one after the other.
+        self.room = memoryview(bytearray(READ_MOST))
         #: What sites of one protocol share, by its name.
         self.shared: dict[str, object] = {}
         self.sites: list[Site] = []

@@ -16,7 +16,8 @@ from typing import Any, Final
 
 from embedq.net.url import Place
 
-_BACKLOG: Final = 512
+#: Connections that may wait to be accepted: of a whole crowd that comes at once.
+BACKLOG: Final = 512
 #: Bytes of a path: 107, less those that are added to it while the socket is made.
 _PATH_MOST: Final = 98
 #: How often a free port is looked for that is free at all addresses of a host.
@@ -82,7 +83,7 @@ def _bind_one(family: int, kind: int, protocol: int, address: tuple[Any, ...]) -
 
 def _listen(sock: socket.socket) -> None:
     sock.setblocking(False)
-    sock.listen(_BACKLOG)
+    sock.listen(BACKLOG)
 
 
 def _bind_path(path: str) -> socket.socket:

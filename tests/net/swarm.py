@@ -7,6 +7,7 @@ Does not know: how offenders misbehave (offenders.py); nothing here judges how q
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -22,13 +23,19 @@ from tests.interop.host import ROOT, Host, hosting
 from tests.interop.mmqp_client import Mack, Poller
 from tests.interop.phpmq_client import PhpmqClient
 from tests.interop.sspq_client import SEND, Whole, packet
+from tests.interop.tmq_client import CHANNEL, HELLO, JOIN, PREAMBLE, SERVER, Frame, TmqClient
 
 #: What only the greedy ask for, one of each protocol: more than a kernel keeps for a client.
-BULK: Final = {"phpmq-bulk": [b"b" * 200_000] * 70, "mmqp-bulk": [b"b" * 14_000_000]}
+BULK: Final = {
+    "phpmq-bulk": [b"b" * 200_000] * 70,
+    "mmqp-bulk": [b"b" * 14_000_000],
+    "bulk/1": [b"b" * 14_000_000],  # of TMQ
+}
 URLS: Final = (
     "sspq://127.0.0.1:0?queue=sspq",
     "phpmq://127.0.0.1:0",
     "mmqp://127.0.0.1:0?create=1",
+    "tmq://127.0.0.1:0?create=1&acknowledge=1",
 )
 LIMITS: Final = {"frame_s": 0.5, "stall_s": 0.5, "connections_per_peer": 200, "linger_s": 0.5}
 PATIENCE_S: Final = 30.0
@@ -82,6 +89,25 @@ class Mmqp:
         """Nothing stays open."""
 
 
+class Tmq:
+    """Pushes, is pushed the message and acknowledges it, which the pusher is told."""
+
+    def __init__(self, address: Any) -> None:
+        self.client = TmqClient(address, timeout=PATIENCE_S)
+        self.client.accepted()
+        self.client.join("tmq")
+
+    def turn(self, body: str) -> str:
+        id = self.client.push("tmq", 1, body.encode(), wants_delivery=True)
+        got = self.client.message()
+        self.client.ack(got)
+        self.client.delivery(id)
+        return got.body.decode()
+
+    def close(self) -> None:
+        self.client.close()
+
+
 @dataclass
 class Healthy:
     """A client that does what it should until it is told to stop, and how long each turn took."""
@@ -109,7 +135,7 @@ class Healthy:
 @contextmanager
 def healthy(addresses: Sequence[Any], pause_s: float) -> Iterator[list[Healthy]]:
     """Let a healthy client of each protocol work meanwhile."""
-    kinds: Sequence[Callable[[Any], Any]] = (Sspq, Phpmq, Mmqp)
+    kinds: Sequence[Callable[[Any], Any]] = (Sspq, Phpmq, Mmqp, Tmq)
     every = [Healthy(kind(at), pause_s) for kind, at in zip(kinds, addresses, strict=True)]
     stop = threading.Event()
     threads = [threading.Thread(target=each.run, args=(stop,)) for each in every]
@@ -137,6 +163,9 @@ class Outcome:
     lost: int
     #: MiB by which the host has grown.
     grown_mib: float
+    #: Seconds of processor time of the host, and of the offenders, until the report.
+    host_cpu_s: float
+    offenders_cpu_s: float
 
 
 def sockets(host: Host) -> int:
@@ -152,6 +181,12 @@ def resident_mib(host: Host) -> float:
     """Return the memory of a host."""
     pages = int(Path(f"/proc/{host.process.pid}/statm").read_text().split()[1])
     return pages * 4_096 / (1 << 20)
+
+
+def cpu_s(pid: int) -> float:
+    """Return the seconds of processor time that a process has taken."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def eventually(what: Callable[[], object], patience_s: float) -> bool:
@@ -170,11 +205,16 @@ def places(addresses: Sequence[Any]) -> str:
     phpmq = object.__new__(PhpmqClient)
     phpmq.width, phpmq.separator, phpmq.speaks_ttl = 32, b"", False
     wide = phpmq.message(2, (1, b"phpmq-bulk"), (4, b"1000"))
+    hello = PREAMBLE + Frame(SERVER, HELLO, body=b"CONNECT /\r\n").bytes()
     rows = [
         # A receiver that does not read one message is no offender: it holds it.
         (packet(SEND, 3, b"x" * 500)[:-1], b""),
         (phpmq.publishing(b"phpmq", b"x" * 500)[:-1], wide),
         (mack.request("mmqp", "x" * 200)[:-2], poller.head(b"P", "mmqp-bulk") + b"\xff"),
+        (
+            hello + Frame(CHANNEL, 1, target=b"tmq", body=b"x" * 200).bytes()[:-1],
+            hello + Frame(SERVER, JOIN, target=b"bulk").bytes(),
+        ),
     ]
     return json.dumps(
         [
@@ -197,12 +237,22 @@ def besieged(folder: Path, planted: str = "") -> Iterator[tuple[Host, Broker]]:
         yield host, broker
 
 
-def swarm(host: Host, broker: Broker, count: int, patience_s: float = PATIENCE_S) -> Outcome:
-    """Let `count` offenders of each kind and protocol loose, wait for the host to end them."""
-    memory, before = resident_mib(host), events(broker)
+def swarm(
+    host: Host,
+    broker: Broker,
+    count: int,
+    patience_s: float = PATIENCE_S,
+    *,
+    before_it: Sequence[str] = (),
+) -> Outcome:
+    """Let `count` offenders of each kind and protocol loose, wait for the host to end them.
+
+    `before_it`: what their command begins with, as `nice -n 19`.
+    """
+    memory, before, taken_s = resident_mib(host), events(broker), cpu_s(host.process.pid)
     command = [sys.executable, "-m", "tests.net.offenders", places(host.addresses)]
     process = subprocess.Popen(
-        [*command, str(count), str(LIMITS["connections_per_peer"])],
+        [*before_it, *command, str(count), str(LIMITS["connections_per_peer"])],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -212,7 +262,7 @@ def swarm(host: Host, broker: Broker, count: int, patience_s: float = PATIENCE_S
     reader = Line(process.stdout.readline)
     try:
         # Slow ones of each protocol, and the greedy, who do not read: cut by a deadline each.
-        awaited = before["connection_cut"] + 3 * count + len(BULK)
+        awaited = before["connection_cut"] + len(URLS) * count + len(BULK)
 
         def are_ended() -> bool:
             return bool(reader.line) and events(broker)["connection_cut"] >= awaited
@@ -230,6 +280,8 @@ def swarm(host: Host, broker: Broker, count: int, patience_s: float = PATIENCE_S
                 len(each) - broker.queue(queue).stats().stored for queue, each in BULK.items()
             ),
             grown_mib=resident_mib(host) - memory,
+            host_cpu_s=cpu_s(host.process.pid) - taken_s,
+            offenders_cpu_s=cpu_s(process.pid),
         )
     finally:
         process.kill()

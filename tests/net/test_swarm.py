@@ -9,7 +9,9 @@ import os
 
 from tests.net.offenders import KINDS, TOO_MANY
 from tests.net.swarm import (
+    BULK,
     PATIENCE_S,
+    URLS,
     besieged,
     eventually,
     healthy,
@@ -39,12 +41,13 @@ def test_only_offenders_are_ended_and_nothing_of_them_stays(tmp_path):
                 lambda: all(len(each.turns_s) > n for each, n in zip(others, turns, strict=True)),
                 PATIENCE_S,
             )
-        assert [each.broken for each in others] == ["", "", ""]
-        assert found.closed == dict.fromkeys(KINDS, 3 * COUNT)
-        assert found.cut == 3 * COUNT + 2
-        assert found.refused >= 3 * TOO_MANY
+        protocols = len(URLS)
+        assert [each.broken for each in others] == [""] * protocols
+        assert found.closed == dict.fromkeys(KINDS, protocols * COUNT)
+        assert found.cut == protocols * COUNT + len(BULK)
+        assert found.refused >= protocols * TOO_MANY
         # Half a frame, garbage and TLS are no protocol's; HTTP is answered by MMQP.
-        assert found.faulty == (3 + 3 + 3 + 2) * COUNT
+        assert found.faulty == (4 * protocols - 1) * COUNT
         assert (found.leased, found.lost) == (0, 0)
         assert eventually(lambda: sockets(host) == base, PATIENCE_S)
         if LONG:
