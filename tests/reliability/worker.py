@@ -224,7 +224,7 @@ def child(job: Job) -> None:
 def main() -> None:
     """Fork a child for each line."""
     logging.getLogger("embedq").setLevel(logging.CRITICAL)  # a store that stops is no news here
-    for name in ("sqlite_utils", "asyncio", "embedq.workers.crews"):
+    for name in ("asyncio", "embedq.workers.crews"):
         importlib.import_module(name)  # else each child that needs it would
     decode = msgspec.json.Decoder(Job).decode
     for line in sys.stdin.buffer:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -18,6 +20,14 @@ from embedq.storage.sqlite import open_store
 from tests.conformance.scenario import plain
 
 Step = Callable[[sqlite_utils.Database], None]
+
+
+LOADS = """
+import sys
+from embedq.storage.sqlite import open_store
+open_store(sys.argv[1]).close(clean=True)
+print(sorted({"sqlite_utils", "pandas", "numpy"} & set(sys.modules)))
+"""
 
 
 def add_origin(database: sqlite_utils.Database) -> None:
@@ -154,6 +164,11 @@ def test_a_step_that_fails_leaves_the_older_version_whole(empty: sqlite3.Connect
     assert empty.execute("PRAGMA user_version").fetchone() == (len(NEXT),)
 
 
+def test_a_new_file_loads_no_library_that_loads_others(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", LOADS, str(tmp_path / "new.db")]
+    assert subprocess.check_output(words, text=True, timeout=60) == "[]\n"
+
+
 def test_each_step_is_a_transaction_of_its_own(empty: sqlite3.Connection) -> None:
     def fail(database: sqlite_utils.Database) -> None:
         database["unwanted"].create({"seq": int})  # type: ignore[union-attr]
@@ -167,7 +182,7 @@ def test_each_step_is_a_transaction_of_its_own(empty: sqlite3.Connection) -> Non
 
 def test_a_new_file_whose_creation_fails_stays_empty(empty: sqlite3.Connection) -> None:
     def stop(database: sqlite_utils.Database) -> None:
-        schema.MIGRATIONS[0](database)
+        schema.MIGRATIONS[0].run(database.conn)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -96,7 +96,7 @@ import os, signal, sys
 from embedq.storage import schema, sqlite
 
 def killed(database):
-    schema.MIGRATIONS[1](database)
+    schema.MIGRATIONS[1].run(database.conn)
     os.kill(os.getpid(), signal.SIGKILL)
 
 schema.migrate.__defaults__ = ((schema.MIGRATIONS[0], killed),)
