@@ -165,7 +165,7 @@ def check_start(reading: Reading, chosen: Chosen, start: int) -> None:
     """
     extent = chosen.survey.extent
     if start > extent.ceiling:
-        _lost(
+        lost(
             reading,
             f"offset {start} is beyond everything that this file ever had (up to "
             f"{extent.ceiling}): it is an older copy, or another file than the one that the "
@@ -173,7 +173,7 @@ def check_start(reading: Reading, chosen: Chosen, start: int) -> None:
         )
     floors = {chosen.survey.groups[n].floor for n in _holding(chosen, reading)}
     if floors and max(floors) > start:
-        _lost(
+        lost(
             reading,
             f"the query is to go on after offset {start}, but its group {reading.group!r} has "
             f"released everything up to {max(floors)}",
@@ -193,7 +193,8 @@ def commit(reading: Reading, seq: int) -> None:
             office.feed_commit(chosen.survey.queues[number], reading.group, seq)
 
 
-def _lost(reading: Reading, what: str) -> None:
+def lost(reading: Reading, what: str) -> None:
+    """Raise MessagesGone, unless failOnDataLoss=false: then only the log says so."""
     if reading.fails_on_loss:
         raise MessagesGone(what)
     _log.warning("%s; failOnDataLoss=false: the query goes on with what there is", what)

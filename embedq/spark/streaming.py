@@ -24,7 +24,18 @@ from pyspark.sql.types import StructType
 from embedq.errors import InvalidOption, NotRetained
 from embedq.spark.batch import committed, since
 from embedq.spark.places import Place, open_host, open_place
-from embedq.spark.ranges import Chosen, Stretch, check_start, choose, commit, cut, owners, read
+from embedq.spark.ranges import (
+    Chosen,
+    Stretch,
+    check_start,
+    choose,
+    commit,
+    cut,
+    held_by,
+    lost,
+    owners,
+    read,
+)
 from embedq.spark.reading import Reading
 
 if TYPE_CHECKING:
@@ -64,9 +75,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> dict[str, int]:
         """Return where the next batch ends: at the head, or where its limit says."""
         with open_place(self._reading) as place:
-            chosen = self._look(place)
-            head = self._head(chosen)
             after = _seq(start)
+            chosen = self._look(place, after)
+            head = self._head(chosen)
             check_start(self._reading, chosen, after)
             if isinstance(limit, ReadMaxRows):
                 head = min(head, self._ahead(place, chosen, after, limit.max_rows))
@@ -103,18 +114,36 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         head = chosen.survey.extent.head
         return head if self._goal is None else min(head, self._goal)
 
-    def _look(self, place: Place) -> Chosen:
+    def _look(self, place: Place, after: int = 0) -> Chosen:
+        """Return what there is. `after`: where a query goes on; 0: it has read nothing yet."""
         chosen = choose(place, self._reading)
         if self._reading.group is not None:
+            self._check_group(chosen, after)
             chosen = self._registered(place, chosen)
         survey = chosen.survey
-        lost = [survey.queues[n] for n in chosen.queues if n not in survey.retained]
-        if lost and self._reading.group is None and self._reading.feed != "dead":
+        bare = [survey.queues[n] for n in chosen.queues if n not in survey.retained]
+        if bare and self._reading.group is None and self._reading.feed != "dead":
             raise NotRetained(
-                f"nothing keeps the messages of {', '.join(map(repr, lost))} until a stream has "
+                f"nothing keeps the messages of {', '.join(map(repr, bare))} until a stream has "
                 "read them: an acked message is gone"
             )
         return chosen
+
+    def _check_group(self, chosen: Chosen, after: int) -> None:
+        """See that nobody has removed the group of a query. Raises MessagesGone, as `lost` says.
+
+        A checkpoint shows that it was there, unless retain= has kept what the query reads, or the
+        queues have come since then.
+        """
+        queues, group = chosen.survey.queues, self._reading.group
+        there = {chosen.survey.groups[number].queue for number in held_by(chosen, group)}
+        gone = {queues[number] for number in chosen.queues if number not in there} & self._known
+        if after and self._reading.names and not self._known and not there:
+            gone = {queues[n] for n in chosen.queues if n not in chosen.survey.retained}
+        self._known -= gone
+        if gone:
+            of = ", ".join(map(repr, sorted(gone)))
+            lost(self._reading, f"group {group!r} of {of} was removed: what it held may be gone")
 
     def _registered(self, place: Place, chosen: Chosen) -> Chosen:
         """See that the group of the query exists in every queue, queues made meanwhile, too."""
@@ -135,7 +164,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Cut a batch into tasks. Raises MessagesGone if it is not there any more."""
         after, through = _seq(start), _seq(end)
         with open_place(self._reading) as place:
-            chosen = self._look(place)
+            chosen = self._look(place, after)
             check_start(self._reading, chosen, after)
             if through > after:
                 check_start(self._reading, chosen, through)
