@@ -91,8 +91,11 @@ class DeskPort(Protocol):
     monotonic: Callable[[], float]
 
     @property
-    def listeners(self) -> int | None:
-        """The session of deliveries to clients of listeners; None: that of this process."""
+    def listeners(self) -> int:
+        """The session of deliveries to clients of listeners; 0 where the host is another process.
+
+        Claims name it; a host elsewhere is told by a word in the request.
+        """
         ...
 
     @property

@@ -47,6 +47,7 @@ class Held(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A lease that a client still holds after its host died. `started`: a handler has it.
 
     `mark`: its place in the client's marks, which stays its own. `keep`: the host is to renew it.
+    `outside`: a client of a listener has it.
     """
 
     group: int
@@ -55,6 +56,7 @@ class Held(msgspec.Struct, frozen=True, array_like=True, gc=False):
     started: bool
     mark: int = -1
     keep: bool = False
+    outside: bool = False
 
 
 class WireEnding(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -135,7 +137,7 @@ class Exchange(Request, frozen=True, tag=4):
 
     With `most` 0 nothing is claimed. `wait_ms` None waits until there is something, or until
     Cancel. `lease_ms` None: the queue's. `keep`: the host renews these leases for as long as the
-    session lives.
+    session lives. `outside`: clients of listeners get them, so that none can end the process.
     """
 
     n: int
@@ -146,6 +148,7 @@ class Exchange(Request, frozen=True, tag=4):
     lease_ms: int | None = None
     keep: bool = False
     seen: int = 0
+    outside: bool = False
 
 
 class Cancel(Request, frozen=True, tag=5):

@@ -76,9 +76,12 @@ class RemoteGroup:
 
 
 class RemoteLease(Lease):
-    """A lease that the host keeps. `mark`: where its progress is noted (marks.py)."""
+    """A lease that the host keeps. `mark`: where its progress is noted (marks.py).
 
-    __slots__ = ("mark", "progress")
+    `outside`: it is for a client of a listener.
+    """
+
+    __slots__ = ("mark", "outside", "progress")
 
     def __init__(self, group: RemoteGroup, told: WireLease, now: float) -> None:
         message = told.message
@@ -89,6 +92,7 @@ class RemoteLease(Lease):
         self.message = message
         self.mark = told.mark
         self.progress: Progress | None = None
+        self.outside = False
         if told.suspect or message.key is not None:
             entry = Entry(message.priority, told.attempt, 0, message.key, told.max_attempts)
             entry.suspect = told.suspect
@@ -104,11 +108,14 @@ class Holdings:
         self._shown: list[RemoteLease] = []
         self._kept: dict[Lease, Callable[[], bool]] = {}
 
-    def add(self, group: RemoteGroup, told: Iterable[WireLease], now: float) -> list[RemoteLease]:
-        """Take in what the host has handed over."""
+    def add(
+        self, group: RemoteGroup, told: Iterable[WireLease], now: float, *, outside: bool = False
+    ) -> list[RemoteLease]:
+        """Take in what the host has handed over. `outside`: for clients of listeners."""
         leases = [RemoteLease(group, each, now) for each in told]
         with self._lock:
             for lease in leases:
+                lease.outside = outside
                 self._by_counter[lease.counter] = lease
                 group.leases[lease.seq] = lease
         return leases
@@ -153,6 +160,7 @@ class Holdings:
                     *(lease.group.id, lease.seq, lease.counter, lease.progress is not None),
                     mark=lease.mark,
                     keep=lease in self._kept,
+                    outside=lease.outside,
                 )
                 for lease in self._shown
             ]

@@ -12,7 +12,7 @@ from embedq.broker.endings import DONE, RELEASED, Ending, Failed
 from embedq.broker.leases import Lease
 from embedq.ipc.calls import WorkerDeath
 from embedq.ipc.marks import Progress
-from embedq.ipc.session import Session
+from embedq.ipc.session import Held, Session
 from embedq.lifecycle import Outcome
 from embedq.message import ErrorInfo
 
@@ -24,7 +24,8 @@ DRAIN: Final = "drain"
 class Remains(NamedTuple):
     """How deliveries end. `crashed`: those whose handlers may have ended their process.
 
-    `late`: those whose handlers were the reason to end it; they are among the pairs.
+    `late`: those that cost an attempt and are under no suspicion: their handlers were the reason
+    to end the process, or clients of its listeners had them. They are among the pairs.
     """
 
     pairs: list[tuple[Lease, Ending]]
@@ -35,7 +36,7 @@ class Remains(NamedTuple):
 
     @property
     def started(self) -> list[Lease]:
-        """Those whose handlers ran when the process ended."""
+        """Those that somebody had when the process ended."""
         return [*self.crashed, *self.late]
 
 
@@ -49,7 +50,7 @@ def sort_out(
     late: list[Lease] = []
     released = 0
     for counter, held in session.leases.items():
-        ending = _ending(held.lease, progress.get(counter), cause, report)
+        ending = _ending(held, progress.get(counter), cause, report)
         if ending is not None:
             pairs.append((held.lease, ending))
             released += ending is RELEASED
@@ -61,7 +62,7 @@ def sort_out(
 
 
 def _ending(
-    lease: Lease, progress: Progress | None, cause: ErrorInfo, report: WorkerDeath | None
+    held: Held, progress: Progress | None, cause: ErrorInfo, report: WorkerDeath | None
 ) -> Ending | None:
     """Return how a delivery ends; None: it has crashed."""
     if progress is None:
@@ -71,6 +72,14 @@ def _ending(
     if progress is Progress.FAILED:
         text = f"the attempt had failed, and nobody has heard why; then {cause.message}"
         return Failed(ErrorInfo.capped(cause.type, text, cause.traceback))
+    if held.outside:
+        # A client of its listener has it: no code ran with the message that could end the process.
+        return Failed(cause, 0.0, Outcome.TIMED_OUT)
+    return _killed(held.lease, report)
+
+
+def _killed(lease: Lease, report: WorkerDeath | None) -> Ending | None:
+    """Return how a delivery ends whose handler ran; None: it has crashed."""
     if report is None or not report.killed_for:
         return None
     if report.killed_for == TIMEOUT:

@@ -78,7 +78,7 @@ class RemoteDesk(Traffic):
         self.redact: Redact | None = None
         self.token = session or os.urandom(16)
         self.session = 0
-        self.listeners: int | None = None
+        self.listeners = 0
         where = "" if keys is None else f"@{socket.gethostname()}"
         self._name = name or f"client-{os.getpid()}{where}"
         self._boss = boss

@@ -264,12 +264,12 @@ class Serving:
             raise
         session.dropped(taken)
         session.remember(n, stale)
-        told, size = await self._hand_over(session, leases, keep=request.keep)
+        told, size = await self._hand_over(session, leases, request)
         while leases and not told and session.address is not None:
             # It does not read what it has asked for: that went to others.
             await session.room()
             leases = await self._claimed(session, request, (), stale)
-            told, size = await self._hand_over(session, leases, keep=request.keep)
+            told, size = await self._hand_over(session, leases, request)
         self.answer(session, frames.Exchanged(n, told, sorted(stale)), size)
 
     @staticmethod
@@ -313,7 +313,7 @@ class Serving:
         return done.leases
 
     async def _hand_over(
-        self, session: Session, leases: list[Lease], *, keep: bool
+        self, session: Session, leases: list[Lease], request: frames.Exchange
     ) -> tuple[list[frames.WireLease], int]:
         """Make what is sent of new leases; those that do not fit, or find nobody, go back."""
         told: list[frames.WireLease] = []
@@ -329,12 +329,13 @@ class Serving:
             if not reads or (told and size > most):
                 back.append(lease)
                 continue
-            if keep:
+            if request.keep:
                 desk.keep(lease, alive)
             if lease.deadline != ends_at:  # those of one claim end together
                 ends_at = lease.deadline
                 left = max(0, round((ends_at - now) * 1000))
-            bound, suspect, mark = lease.max_attempts, lease.is_suspect, session.add(lease)
+            bound, suspect = lease.max_attempts, lease.is_suspect
+            mark = session.add(lease, outside=request.outside)
             told.append(
                 frames.WireLease(lease.counter, lease.attempt, mark, left, bound, suspect, message)
             )

@@ -40,10 +40,14 @@ _MESSAGE_FRAMES: Final = 1_000
 
 
 class Held(NamedTuple):
-    """A lease of the session. `mark`: its place in the client's marks, -1 without one."""
+    """A lease of the session. `mark`: its place in the client's marks, -1 without one.
+
+    `outside`: a client of a listener has it, and none of our code runs with it.
+    """
 
     lease: Lease
     mark: int
+    outside: bool = False
 
 
 class Session:
@@ -120,7 +124,7 @@ class Session:
         if told.mark in self._free:
             self._free.remove(told.mark)
             mark = told.mark
-        self.leases[lease.counter] = Held(lease, mark)
+        self.leases[lease.counter] = Held(lease, mark, told.outside)
         self.inherited.pop(lease.counter, None)
         self._renamed[told.counter] = lease.counter
         self._formerly[lease.counter] = told.counter
@@ -136,10 +140,10 @@ class Session:
                 return None
         return held
 
-    def add(self, lease: Lease) -> int:
+    def add(self, lease: Lease, *, outside: bool = False) -> int:
         """Enter a lease; return its place for marks."""
         mark = self._free.pop() if self._free else -1
-        self.leases[lease.counter] = Held(lease, mark)
+        self.leases[lease.counter] = Held(lease, mark, outside)
         return mark
 
     def take(self, endings: Iterable[WireEnding]) -> tuple[list[Held | None], list[int]]:

@@ -67,6 +67,7 @@ class Traffic:
     limits: Limits
     monotonic: Callable[[], float]
     now_ms: Callable[[], int]
+    listeners: int
     redact: Redact | None
 
     def __init__(self, link: Link) -> None:
@@ -117,7 +118,7 @@ class Traffic:
         check_batch(queue, [len(draft.body) for draft in drafts], self.limits)
         now = self.now_ms()
         rows = [row_of(draft, now) for draft in drafts]
-        return lambda n, seen: frames.PutRows(n, queue.id, rows, _wait_ms(timeout), seen)
+        return lambda n, seen: frames.PutRows(n, queue.id, rows, _in_ms(timeout), seen)
 
     @staticmethod
     def _seqs(answer: Answer, count: int) -> range:
@@ -160,7 +161,7 @@ class Traffic:
             if waiter is not None:
                 self._enlist(waiter, asked.n)
             gate.acquire()
-            return self._exchanged(group, pairs, asked, keep=keep, ahead=ahead)
+            return self._exchanged(group, pairs, asked, ahead=ahead)
         except BaseException:
             self._give_up(box, pairs)
             raise
@@ -176,10 +177,7 @@ class Traffic:
         """
         pairs = list(pairs)
         box: list[Asked] = []
-        fetch = Fetch(
-            *(pairs, most),
-            lambda: self._exchanged(group, pairs, box[0], keep=True, ahead=True),
-        )
+        fetch = Fetch(pairs, most, lambda: self._exchanged(group, pairs, box[0], ahead=True))
         make = self._exchange(group, pairs, most, None, 0.0, keep=True)
         self._link.let_out(self._link.send(make, fetch.arrived, note=box.append))
         return fetch
@@ -192,19 +190,20 @@ class Traffic:
         *,
         lease_s: float | None = None,
         timeout: float | None = 0.0,
-        session: int | None = None,  # noqa: ARG002  # for desks of this process
+        session: int | None = None,
         keep: bool = False,
     ) -> Exchanged:
         """Do the same as `exchange`, from a coroutine. Cancelling it loses nothing."""
         pairs = list(pairs)
-        make = self._exchange(group, pairs, most, lease_s, timeout, keep=keep)
+        outside = session == self.listeners
+        make = self._exchange(group, pairs, most, lease_s, timeout, keep=keep, outside=outside)
         loop, to_loop = _bridge()
         future: asyncio.Future[None] = loop.create_future()
         box: list[Asked] = []
         try:
             asked = self._link.send(make, lambda _: to_loop.answer(future), note=box.append)
             await future
-            return self._exchanged(group, pairs, asked, keep=keep, ahead=False)
+            return self._exchanged(group, pairs, asked)
         except BaseException:
             self._give_up(box, pairs)
             raise
@@ -282,22 +281,23 @@ class Traffic:
         timeout: float | None,
         *,
         keep: bool,
+        outside: bool = False,
     ) -> Make:
         endings = self._endings(pairs)
-        lease_ms = None if lease_s is None else round(lease_s * 1000)
-        wait_ms = _wait_ms(timeout)
-        return lambda n, seen: Exchange(n, endings, group.id, most, wait_ms, lease_ms, keep, seen)
+        terms = (group.id, most, _in_ms(timeout), _in_ms(lease_s), keep)
+        return lambda n, seen: Exchange(n, endings, *terms, seen, outside)
 
     def _endings(self, pairs: Pairs) -> list[frames.WireEnding]:
         return [to_wire(lease, ending, self.redact) for lease, ending in pairs]
 
     def _exchanged(
-        self, group: RemoteGroup, pairs: Pairs, asked: Asked, *, keep: bool, ahead: bool
+        self, group: RemoteGroup, pairs: Pairs, asked: Asked, *, ahead: bool = False
     ) -> Exchanged:
-        answer = cast("frames.Exchanged", answer_of(asked))
+        answer, request = cast("frames.Exchanged", answer_of(asked)), cast("Exchange", asked.frame)
         stale = self._settled(pairs, answer)
-        leases = self.holdings.add(group, answer.leases, self.monotonic())
-        if keep:
+        now, outside = self.monotonic(), request.outside
+        leases = self.holdings.add(group, answer.leases, now, outside=outside)
+        if request.keep:
             self.holdings.kept_by_host(leases)
         if not ahead:
             self.started(*leases)
@@ -396,5 +396,5 @@ def _token(lease: Lease) -> Token:
     return Token(lease.group.id, lease.seq, lease.counter)
 
 
-def _wait_ms(timeout: float | None) -> int | None:
+def _in_ms(timeout: float | None) -> int | None:
     return None if timeout is None else max(0, round(timeout * 1000))

@@ -39,7 +39,7 @@ class Host(NamedTuple):
 
 @contextmanager
 def hosting(
-    path: Path, *urls: str, planted: str = "", limits: Mapping[str, float] | None = None
+    path: Path | str, *urls: str, planted: str = "", limits: Mapping[str, float] | None = None
 ) -> Iterator[Host]:
     """Start a host; it is ended with the context. `planted`: a fault that it begins with."""
     process = subprocess.Popen(

@@ -115,6 +115,18 @@ def test_what_a_far_client_holds_goes_back_when_its_connection_is_lost(abroad: A
     assert abroad.told("client_lost")[0].fields["started"] == 1
 
 
+def test_what_a_listener_of_a_far_client_handed_out_is_no_suspect_when_that_is_lost(
+    abroad: Abroad,
+) -> None:
+    far = abroad.far()
+    far.put(abroad.q, b"x")
+    far.exchange(group=abroad.g, most=1, outside=True)
+    far.close()
+    (again,) = abroad.peer().exchange(group=abroad.g, most=1, wait_ms=20_000).leases
+    assert (again.attempt, again.suspect) == (2, False)
+    assert not abroad.told("crashed_delivery")
+
+
 def test_a_far_client_that_comes_back_in_time_keeps_what_it_holds(abroad: Abroad) -> None:
     far = abroad.far()
     far.put(abroad.q, b"x")

@@ -43,6 +43,11 @@ def test_a_lease_counts_until_it_ends(held: Holdings) -> None:
     assert [each.counter for each in held.held()] == [3]
 
 
+def test_what_clients_of_listeners_have_is_shown_to_the_next_host_as_that(held: Holdings) -> None:
+    held.add(queue().groups[0], [wire_lease(4, 4)], now=100.0, outside=True)
+    assert [each.outside for each in held.held()] == [False, False, False, True]
+
+
 def test_what_is_at_its_end_needs_no_look_at_whoever_has_it(held: Holdings) -> None:
     first, second, third = held._by_counter.values()
     found = [held.in_work]

@@ -115,3 +115,29 @@ def test_marks_of_another_host_say_nothing(tmp_path: Path) -> None:
     client = Client(tmp_path, epoch=EPOCH - 1)
     assert client.left().released == 5
     client.marks.close()
+
+
+def test_what_clients_of_its_listeners_had_costs_an_attempt_and_is_under_no_suspicion(
+    tmp_path: Path,
+) -> None:
+    client = Client(tmp_path, marked=False)
+    leases = client.session.leases
+    leases.update({counter: held._replace(outside=True) for counter, held in leases.items()})
+    left = client.left()
+    assert left.crashed == []
+    assert len(left.late) == 5
+    assert {(end.error, end.outcome) for _, end in left.pairs if isinstance(end, Failed)} == {
+        (CAUSE, Outcome.TIMED_OUT)
+    }
+    client.marks.close()
+
+
+def test_what_they_had_before_another_host_came_is_under_no_suspicion_either(
+    tmp_path: Path,
+) -> None:
+    client = Client(tmp_path, marked=False)
+    for counter, held in list(client.session.leases.items()):
+        told = frames.Held(1, held.lease.seq, counter, True, outside=True)
+        client.session.give_anew(held.lease, told)
+    assert client.left().crashed == []
+    client.marks.close()
