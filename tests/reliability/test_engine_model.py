@@ -163,8 +163,24 @@ def _retry_among_priorities():
         machine.teardown()
 
 
-#: What chance is long in finding, a minute or three: there the machine is shown the way.
-SHOWN = {"a retry has no priority": _retry_among_priorities}
+def _two_of_one_key():
+    machine = EngineMachine()
+    try:
+        machine.begin({"key"}, 0)
+        machine.put_drafts("plain", [{"key": "a"}, {"key": "a"}])
+        machine.claim_default("plain", 1)
+        machine.ack_or_release([0], held=True, verb="ack")
+        machine.claim_default("plain", 1)
+        machine.both_agree()
+    finally:
+        machine.teardown()
+
+
+#: What chance is long in finding, half a minute or three: there the machine is shown the way.
+SHOWN = {
+    "a retry has no priority": _retry_among_priorities,
+    "the next of a key never moves": _two_of_one_key,
+}
 
 #: The first examples do, and how a failure could be told more simply is of no interest.
 HUNT = settings(
