@@ -93,8 +93,7 @@ class Server:
         self._listening: list[int] = []
         #: Bytes that may wait for a client that does not read, before it is dropped.
         self.most_unsent = UNSENT_MOST
-        self.messages = 0
-        self.frames = 0
+        self.messages = self.frames = 0
         self._blocked: dict[Session, bytes] = {}
         self._flushing: dict[Session, None] = {}
         self._retrying = False
@@ -174,7 +173,8 @@ class Server:
 
     def _run(self) -> None:
         try:
-            asyncio.run(self._serve())
+            with asyncio.Runner() as runner:  # first the loop: it may not be to be had
+                runner.run(self._serve())
         except BaseException as error:  # noqa: BLE001  # told to who starts it
             if not self._started.is_set():
                 self._failure = error

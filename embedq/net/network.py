@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from embedq.broker.port import DeskPort, GroupPort
-from embedq.errors import EmbedqError
+from embedq.errors import EmbedqError, ListenFailed
 from embedq.net.access import Access
 from embedq.net.channel import READ_MOST
 from embedq.net.dispatch import Dispatcher
@@ -54,7 +54,10 @@ class _Nobody:
 
 
 class Network:
-    """The loop of the listeners of one desk. `run` is called from other threads."""
+    """The loop of the listeners of one desk. `run` is called from other threads.
+
+    Raises ListenFailed when there can be none: a loop takes three descriptors.
+    """
 
     def __init__(self, desk: DeskPort) -> None:
         self.desk = desk
@@ -67,14 +70,29 @@ class Network:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._dispatchers: dict[GroupPort, Dispatcher] = {}
         self._ready = threading.Event()
+        self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="embedq-net", daemon=True)
         self._thread.start()
         self._ready.wait()
+        if self._failure is not None:
+            raise ListenFailed(
+                f"the listeners of {desk.path} cannot be served: {self._failure}",
+                hint="let this process have more open files (`ulimit -n`), and start it again",
+            ) from self._failure
 
     # -------------------------------------------------------------------- the thread
 
     def _run(self) -> None:
-        asyncio.run(self._serve())
+        try:
+            # The loop first: there is a coroutine only when something will run it.
+            with asyncio.Runner() as runner:
+                runner.run(self._serve())
+        except BaseException as error:
+            if self._ready.is_set():
+                raise
+            self._failure = error
+        finally:
+            self._ready.set()
 
     async def _serve(self) -> None:
         self.loop = asyncio.get_running_loop()
