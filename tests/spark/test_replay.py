@@ -34,9 +34,6 @@ def path(tmp_path):
         acked, raw, failed, dying = desk.claim(group, 4)
         desk.ack(acked, raw)
         desk.fail(failed, ErrorInfo("OSError", "later", FRAME))
-        (again,) = desk.claim(group, 1) or [None]
-        if again is not None:
-            desk.ack(again)
         desk.reject(dying, "no", ErrorInfo("ValueError", "order 4", FRAME))
         desk.put(state, BODIES[5])
     return path

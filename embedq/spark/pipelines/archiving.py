@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 #: What is read at once, unless the options say otherwise.
 PER_BATCH: Final = 500_000
+#: How Spark tells that a process of its own has not come up in time, and how often that may be.
+_TOO_LATE: Final = "failed to connect back"
+_TRIES: Final = 8
 
 #: Called after each batch with its number and its rows.
 Progress = Callable[[int, int], None]
@@ -78,24 +81,44 @@ def archive(
         if progress is not None:
             progress(len(written), rows)
 
-    query = (
-        spark.readStream.format("embedq")
-        .options(**given)
-        .load()
-        .writeStream.foreachBatch(write)
-        .option("checkpointLocation", str(target / "_checkpoint" / given["include"]))
-        .trigger(availableNow=True)
-        .start()
-    )
-    try:
-        query.awaitTermination()
-    finally:
-        query.stop()
-    offset = _end(query)
+    def start() -> StreamingQuery:
+        return (
+            spark.readStream.format("embedq")
+            .options(**given)
+            .load()
+            .writeStream.foreachBatch(write)
+            .option("checkpointLocation", str(target / "_checkpoint" / given["include"]))
+            .trigger(availableNow=True)
+            .start()
+        )
+
+    offset = _end(_finished(start))
     if offset:
         # Spark itself says so only when the next batch begins.
         commit(parse(given), offset)
     return Archived(len(written), sum(written), offset)
+
+
+def _finished(start: Callable[[], StreamingQuery]) -> StreamingQuery:
+    """Start a query and wait for its end; again, where Spark was too impatient with its start.
+
+    Spark gives the process that plans a stream ten seconds to come up, and has no option for it:
+    too few on a busy machine. A query that is started again goes on where it was.
+    """
+    from pyspark.errors import StreamingQueryException  # noqa: PLC0415  # was asked for above
+
+    for tries in range(_TRIES, 0, -1):
+        query = start()
+        try:
+            query.awaitTermination()
+        except StreamingQueryException as error:
+            if _TOO_LATE not in str(error) or tries == 1:
+                raise
+        else:
+            break
+        finally:
+            query.stop()
+    return query
 
 
 def _write(batch: DataFrame, into: Path) -> int:
