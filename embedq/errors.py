@@ -12,6 +12,7 @@ EmbedqError
 │   ├── Empty                  ├── QueueNotFound         ├── QueueFull (retryable)
 │   ├── QueuePaused (retryable)├── DuplicateConsumer     ├── GroupNotFound
 │   ├── StageLost              ├── NotRetained           └── MessagesGone
+├── SparkFailed          Spark could not do what a pipeline asked of it
 ├── NetworkError         a listener cannot listen, or one of its clients may not
 │   ├── ListenFailed           ├── TransportNotFound     ├── InsecureListener
 │   └── NotAllowed
@@ -127,10 +128,7 @@ class ForkedBroker(UsageError):
     """A child made by `fork` uses the broker or the store of its parent."""
 
     code = "forked_broker"
-    hint = (
-        "use the broker only after the fork (creating it before opens nothing), give the child a "
-        "Broker of its own, or start processes with spawn"
-    )
+    hint = "use it only after the fork, give the child a Broker of its own, or spawn processes"
 
 
 class UnsupportedPlatform(UsageError):
@@ -238,6 +236,13 @@ class MessagesGone(QueueError):
     hint = "failOnDataLoss=false goes on with what there is; a new checkpoint begins anew"
 
 
+class SparkFailed(EmbedqError):
+    """Spark did not start, or failed at something that is none of the other errors."""
+
+    code = "spark_failed"
+    hint = "repair the cause named above; EMBEDQ_DEBUG=1 shows all that Spark and its JVM print"
+
+
 class NetworkError(EmbedqError):
     """A listener cannot do what is asked of it."""
 
@@ -262,10 +267,7 @@ class InsecureListener(NetworkError):
     """Other machines could reach a listener that asks nobody who they are."""
 
     code = "insecure_listener"
-    hint = (
-        "listen at 127.0.0.1, give auth= or client certificates, or say insecure=True if "
-        "everybody who can reach the address may do everything"
-    )
+    hint = "listen at 127.0.0.1, give auth= or client certificates, or say insecure=True"
 
 
 class NotAllowed(NetworkError):

@@ -258,7 +258,13 @@ def render_cli() -> str:
         "themselves for as long as they run, serve nobody, and never become the host for others: "
         "a command whose application ends fails, or, if it is `get` and has time left, waits for "
         "the next one. They wait up to two seconds for another command, and for an application "
-        "that is just starting; one that serves nobody at all makes them end with 3.",
+        "that is just starting; one that serves nobody at all makes them end with 3.\n\n"
+        "`pipeline archive` and `triage` read the file beside the host as well, in many "
+        "processes. `pipeline redrive` needs the host when it moves letters, and `pipeline "
+        "replay` all the time: where there is none, it is the host while it runs, and serves "
+        "Spark's processes and others. They need `pip install 'embedq[spark]'`, take some seconds "
+        "to start, and end everything that they have started, also at Ctrl-C "
+        "([guide-spark.md](guide-spark.md#pipelines)).",
         "## Running an application",
         "`run`, `worker` and `dev` import an application, named `module:broker` as Python would "
         "import it from the current folder, and run its consumers until Ctrl-C or SIGTERM; then "

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -50,7 +50,7 @@ def check(asked: Asked) -> int:
     from embedq.storage.inspect import check as check_file  # noqa: PLC0415  # not for --help
 
     path = os.path.realpath(access.path_of(asked))
-    with _Steps(as_json=asked.json) as steps:
+    with output.Steps(as_json=asked.json) as steps:
         report = check_file(
             path, progress=lambda what, done, total: steps(f"checking {what}: parts", done, total)
         )
@@ -122,7 +122,7 @@ def salvage(asked: Asked, source: str, target: str) -> int:
 
     with (
         owners_kept_out(source),
-        _Steps(as_json=asked.json) as steps,
+        output.Steps(as_json=asked.json) as steps,
     ):
         saved = salvage_file(source, target, progress=steps)
     lost = bool(saved.lost or saved.damaged or saved.dropped or saved.lost_frames or saved.notes)
@@ -152,28 +152,6 @@ def salvage(asked: Asked, source: str, target: str) -> int:
         if not lost:
             output.say("nothing was lost")
     return Exit.DAMAGE if lost else Exit.OK
-
-
-class _Steps:
-    """Shows what is being done, one bar after the other."""
-
-    def __init__(self, *, as_json: bool) -> None:
-        self._as_json = as_json
-        self._doing = ""
-        self._bar = output.Progress("", as_json=as_json)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.__exit__()
-
-    def __call__(self, doing: str, done: int, total: int = 0) -> None:
-        if doing != self._doing:
-            self._bar.__exit__()
-            self._doing = doing
-            self._bar = output.Progress(doing, as_json=self._as_json)
-        self._bar(done, total)
 
 
 def _losses(lost: Sequence[Lost]) -> list[str]:

@@ -35,7 +35,7 @@ MEANINGS: Final[dict[Exit, str]] = {
     Exit.USAGE: "wrong usage: an option, a name, a body or a path",
     Exit.IN_USE: "the host of the file serves no other process; its pid is named",
     Exit.STORE: "the store cannot do it now: disk full, queue full, locked, failed, unsafe place; "
-    "or an address cannot be listened at",
+    "or an address cannot be listened at; or Spark has failed",
     Exit.DAMAGE: "the file is damaged",
     Exit.FOREIGN: "not an embedq file, or one of a later release",
     Exit.IO: "a file or the standard output could not be read or written",
@@ -62,6 +62,7 @@ ROWS: Final[tuple[tuple[type[errors.EmbedqError], Exit], ...]] = (
     (errors.StorageError, Exit.STORE),
     (errors.QueueError, Exit.STORE),
     (errors.DeliveryError, Exit.STORE),
+    (errors.SparkFailed, Exit.STORE),
 )
 
 

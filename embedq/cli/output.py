@@ -170,10 +170,35 @@ class Progress:
             bar = "#" * round(_BAR * part)
             self._draw(f"{self._label}  [{bar:-<{_BAR}}]  {done:,} of {total:,}  {part:4.0%}")
         else:
-            self._draw(f"{self._label}  {done:,}")
+            self._draw(f"{self._label}  {done:,}" if done else self._label)
 
     def _draw(self, text: str) -> None:
         with suppress(OSError):
             self._stream.write(f"\r{text:{self._width}}" + ("" if text else "\r"))
             self._stream.flush()
         self._width = max(self._width, len(text)) if text else 0
+
+
+class Steps:
+    """Shows what is being done, one bar after the other."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+        self._doing = ""
+        self._bar = Progress("", as_json=as_json)
+
+    def __enter__(self) -> Self:
+        """Return this."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Clear the line."""
+        self._bar.__exit__()
+
+    def __call__(self, doing: str, done: int = 0, total: int = 0) -> None:
+        """Show how far something is, see Progress; another text begins another bar."""
+        if doing != self._doing:
+            self._bar.__exit__()
+            self._doing = doing
+            self._bar = Progress(doing, as_json=self._as_json)
+        self._bar(done, total)

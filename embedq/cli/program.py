@@ -185,6 +185,17 @@ _USERS: Final = {
 
 users = Lazy(_USERS, name="users", help="Work with users of listeners.", no_args_is_help=True)
 
+_PIPELINE: Final = {
+    "archive": Place("embedq.cli.archiving", "archive", "Write the history to Parquet files."),
+    "triage": Place("embedq.cli.causes", "triage", "Count dead letters by cause."),
+    "redrive": Place("embedq.cli.causes", "redrive", "Put the dead letters of causes again."),
+    "replay": Place("embedq.cli.replaying", "replay", "Put messages of the past into a queue."),
+}
+
+pipeline = Lazy(
+    _PIPELINE, name="pipeline", help="Compute with Spark over the past.", no_args_is_help=True
+)
+
 COMMANDS: Final = {
     "serve": Place("embedq.cli.serving", "serve", "Serve queues to clients of other protocols."),
     "run": Place(
@@ -205,6 +216,7 @@ COMMANDS: Final = {
     "pause": Place("embedq.cli.control", "pause", "Stop handing out messages of a queue."),
     "resume": Place("embedq.cli.control", "resume", "Go on handing out messages of a queue."),
     "purge": Place("embedq.cli.control", "purge", "Remove all messages of a queue or a group."),
+    "pipeline": Place("embedq.cli.program", "pipeline", "Compute with Spark over the past."),
     "doctor": Place("embedq.cli.doctor", "doctor", "Examine the database and what is around it."),
     "check": Place("embedq.cli.care", "check", "Check the database file from end to end."),
     "backup": Place("embedq.cli.care", "backup", "Copy the database, also while it is in use."),
@@ -218,9 +230,9 @@ COMMANDS: Final = {
 
 _HELP: Final = """A durable message queue in one SQLite file.
 
-Commands that only look (peek, queues, stats, dead list, dead show, doctor, check, backup) work
-while an application has the file open. The others work through that application,
-or by themselves when there is none.
+Commands that only look (peek, queues, stats, dead list, dead show, doctor, check, backup,
+pipeline archive and triage) work while an application has the file open. The others
+work through that application, or by themselves when there is none.
 """
 
 program = db_option(

@@ -10,6 +10,7 @@ import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from subprocess import TimeoutExpired
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ _log = logging.getLogger("embedq.spark")
 
 #: There is one JVM in a process, whoever asks for a session.
 _REBUILDING: Final = threading.RLock()
+#: Seconds that a JVM may take to end.
+_END_S: Final = 20
 
 
 class SessionUnavailable(Exception):
@@ -122,6 +125,31 @@ def forget_dead_jvm() -> None:
         SparkSession._instantiatedSession = None
         SparkSession._activeSession = None
         _log.info("the JVM of Spark is gone, and forgotten")
+
+
+def end_jvm() -> None:
+    """Stop the session of this process, and end its JVM with everything that it has started.
+
+    PySpark leaves a JVM behind, which ends after the process that has started it.
+    """
+    from pyspark import SparkContext  # noqa: PLC0415  # only those get here who have used it
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    session = SparkSession._instantiatedSession
+    if session is not None:
+        with suppress(Exception):  # it may have died, or an interrupt has cut a call in two
+            session.stop()
+    gateway = SparkContext._gateway
+    process = getattr(gateway, "proc", None)
+    if process is not None:
+        with suppress(OSError):
+            process.stdin.close()  # that is how it is told to end
+        try:
+            process.wait(_END_S)
+        except TimeoutExpired:
+            process.kill()
+            process.wait(_END_S)
+    forget_dead_jvm()
 
 
 def _answers(gateway: object) -> bool:
