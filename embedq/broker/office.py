@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from embedq.broker.desk import Desk
 
 F = TypeVar("F", bound=Callable[..., Any])
+#: Who has rejected a message by its id where nobody is named.
+BY_ID: Final = "settle_by_id"
 
 
 class GroupInfo(msgspec.Struct, frozen=True):
@@ -151,9 +153,14 @@ class Office(FeedOffice):
         return self._desk.peek(self._queue(queue), most, after)
 
     @once
-    def settle_by_id(self, queue: str, group: str, seq: int, how: str, reason: str = "") -> None:
-        """Settle a message whoever holds it: "ack", "nack", "reject" or "release"."""
-        self._desk.settle_by_id(self._group(queue, group), seq, ending_of(how, reason))
+    def settle_by_id(
+        self, queue: str, group: str, seq: int, how: str, reason: str = "", by: str = BY_ID
+    ) -> None:
+        """Settle a message whoever holds it: "ack", "nack", "reject" or "release".
+
+        `by`: who rejects it, for the dead letter.
+        """
+        self._desk.settle_by_id(self._group(queue, group), seq, ending_of(how, reason, by))
 
     def set_expiry(self, queue: str, seq: int, expires_at_ms: int | None) -> bool:
         """Change when a message expires, None is never; return whether it was there."""
@@ -229,12 +236,12 @@ class Office(FeedOffice):
         return staging.stage_abort(self._desk, sink, tokens)
 
 
-def ending_of(how: object, reason: str = "") -> Ending:
+def ending_of(how: object, reason: str = "", by: str = BY_ID) -> Ending:
     """Return how a message is settled by its id. Raises InvalidOption."""
     endings: dict[object, Ending] = {
         "ack": DONE,
         "nack": Failed(),
-        "reject": Rejected(detail=reason, by="settle_by_id"),
+        "reject": Rejected(detail=reason, by=by),
         "release": RELEASED,
     }
     ending = endings.get(how) if isinstance(how, str) else None

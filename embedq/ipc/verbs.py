@@ -2,6 +2,9 @@
 
 Knows: how arguments and results become bytes, by the annotations of the methods.
 Does not know: what a call does, how the bytes travel.
+
+Arguments are only ever added at the end, with a default. One that has its default is not sent, so
+that hosts which do not know it understand the call; one that is missing has its default.
 """
 
 from __future__ import annotations
@@ -24,6 +27,9 @@ Verb = Callable[[bytes, OnProgress], bytes]
 Ask = Callable[[str, bytes, bool, OnProgress | None], bytes]
 
 _encode = msgspec.msgpack.Encoder(enc_hook=str).encode
+_split = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+#: Parameters that are no arguments of a call.
+_NOT_SENT = frozenset({"self", "progress"})
 
 
 class Form(NamedTuple):
@@ -36,11 +42,19 @@ class Form(NamedTuple):
     repeat: bool
 
     def positions(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """Return all arguments but the progress, in the order of the signature."""
+        """Return the arguments but the progress, in order, without defaults at the end."""
         bound = self.signature.bind(None, *args, **kwargs)
         bound.apply_defaults()
-        names = list(self.signature.parameters)[1:]
-        return tuple(bound.arguments[name] for name in names if name != "progress")
+        parameters = _sent(self.signature)
+        values = [bound.arguments[each.name] for each in parameters]
+        while values and values[-1] == parameters[len(values) - 1].default:
+            values.pop()
+        return tuple(values)
+
+
+def _sent(signature: inspect.Signature) -> list[inspect.Parameter]:
+    """Return the parameters of a call that travel."""
+    return [each for name, each in signature.parameters.items() if name not in _NOT_SENT]
 
 
 @cache
@@ -57,15 +71,30 @@ def _form(method: Callable[..., Any]) -> Form:
     hints = get_type_hints(method)
     result = hints.pop("return")
     has_progress = hints.pop("progress", None) is not None
-    kinds = tuple(hints.values())
-    wanted = tuple[kinds] if kinds else tuple[()]  # type: ignore[valid-type]
+    signature = inspect.signature(method)
+    needed = [each.default is each.empty for each in _sent(signature)]
+    least = max((at + 1 for at, is_needed in enumerate(needed) if is_needed), default=0)
     return Form(
-        inspect.signature(method),
-        msgspec.msgpack.Decoder(cast("type[tuple[Any, ...]]", wanted)).decode,
+        signature,
+        _arguments(tuple(hints.values()), least),
         msgspec.msgpack.Decoder(result).decode,
         has_progress,
         not getattr(method, "once", False),
     )
+
+
+def _arguments(kinds: tuple[Any, ...], least: int) -> Callable[[bytes], tuple[Any, ...]]:
+    """Return what reads arguments of these kinds, of which at least so many must be there."""
+    readers: dict[int, Callable[[bytes], tuple[Any, ...]]] = {}
+    for count in range(least, len(kinds) + 1):
+        wanted = tuple[kinds[:count]] if count else tuple[()]  # type: ignore[misc]
+        readers[count] = msgspec.msgpack.Decoder(cast("type[tuple[Any, ...]]", wanted)).decode
+
+    def read(data: bytes) -> tuple[Any, ...]:
+        # With a number of them that cannot be, the reader of all says what is wrong.
+        return readers.get(len(_split(data)), readers[len(kinds)])(data)
+
+    return read
 
 
 def served(office: Office) -> Mapping[str, Verb]:
@@ -74,14 +103,14 @@ def served(office: Office) -> Mapping[str, Verb]:
 
 
 def _verb(method: Callable[..., Any], form: Form) -> Verb:
-    names = [name for name in form.signature.parameters if name not in {"self", "progress"}]
+    names = [name for name in form.signature.parameters if name not in _NOT_SENT]
 
     def call(data: bytes, progress: OnProgress) -> bytes:
         try:
             values = form.arguments(data)
         except (msgspec.ValidationError, msgspec.DecodeError) as error:
             raise InvalidPayload(f"arguments of {method.__name__}: {error}") from error
-        given = dict(zip(names, values, strict=True))
+        given = dict(zip(names, values, strict=False))
         if form.has_progress:
             given["progress"] = progress
         return _encode(method(**given))

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from embedq.broker.endings import DONE, Ending, Rejected, Released
-from embedq.errors import EmbedqError, LimitExceeded, NotAllowed
+from embedq.errors import EmbedqError, InvalidPayload, LimitExceeded, NotAllowed
 from embedq.message import Draft, Receipt
 from embedq.net.delivery import Delivery, Settled
 from embedq.net.dispatch import Subscription, Take
@@ -253,15 +253,23 @@ class Access:
             if delivery is not None:
                 delivery.settle(ending, settled)
                 return
-            how, why = _words(ending)
-            settle = network.desk.office.settle_by_id
-            network.call(lambda: settle(queue, group, seq, how, why), settled)
+            network.call(lambda: self._settle_unheld(queue, group, seq, ending), settled)
 
         if refusal is not None:
             why = refusal
             network.soon(lambda: found(why))
         else:
             network.names.group(queue, group, found, create=None)
+
+    def _settle_unheld(self, queue: str, group: str, seq: int, ending: Ending) -> None:
+        """Settle what no client of a listener here holds; on another thread."""
+        settle = self._network.desk.office.settle_by_id
+        how, why = _words(ending)
+        by = (ending.by,) if isinstance(ending, Rejected) else ()
+        try:
+            settle(queue, group, seq, how, why, *by)
+        except InvalidPayload:  # a host of an earlier version: nobody can be named there
+            settle(queue, group, seq, how, why)
 
     # ----------------------------------------------------------------------- all the rest
 

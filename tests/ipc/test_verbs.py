@@ -70,3 +70,25 @@ def test_what_moves_or_removes_what_others_may_have_put_since_is_not_repeated() 
     once = {name for name, form in forms().items() if not form.repeat}
     assert once == {"cancel", "settle_by_id", "redrive", "purge_dead"}
     assert encoded("group", "orders", "audit") == encoded("group", "orders", "audit", "auto")
+
+
+def test_an_argument_with_its_default_is_not_sent_and_one_that_is_missing_has_it(
+    desk: Desk, office: Office
+) -> None:
+    told = ("orders", "default", 1, "reject", "why")
+    assert msgspec.msgpack.decode(encoded("settle_by_id", *told)) == list(told)
+    assert msgspec.msgpack.decode(encoded("settle_by_id", *told, "ann")) == [*told, "ann"]
+    office.declare("orders", {})
+    group = office.group("orders", "default")
+    desk.put_many(desk.existing_queue("orders"), [b"a", b"b"])
+    office.settle_by_id(*told)
+    office.settle_by_id("orders", "default", 2, "reject", "why", "ann")
+    letters = [office.dead_letter(seq, group.id) for seq in (1, 2)]
+    assert [each and each.moved_by for each in letters] == ["settle_by_id", "ann"]
+
+
+def test_arguments_that_are_too_few_are_refused(desk: Desk) -> None:
+    with pytest.raises(InvalidPayload, match="arguments of settle_by_id"):
+        served(desk.office)["settle_by_id"](
+            msgspec.msgpack.encode(["orders", "default", 1]), lambda _done, _total: None
+        )

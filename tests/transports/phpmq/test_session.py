@@ -273,6 +273,7 @@ def test_a_buried_message_is_a_dead_letter_that_names_who_did_it(queue, connect,
     (letter,) = queue.dead.list()
     port = client.socket.getsockname()[1]
     assert letter.detail == f"phpmq 127.0.0.1:{port}: dead letter (006)"
+    assert letter.moved_by == "phpmq"
 
 
 # --- time to live --------------------------------------------------------------------------------
