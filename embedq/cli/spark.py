@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import click
 
@@ -22,9 +22,6 @@ from embedq.cli.output import Steps
 from embedq.cli.stopping import stop_at_sigterm
 from embedq.errors import InvalidOption
 from embedq.ipc.address import is_address
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -45,9 +42,9 @@ def asks_spark(command: F) -> F:
 
 
 class Running(NamedTuple):
-    """Spark, and where is shown how far it is."""
+    """A session of Spark, which is for the pipelines, and where is shown how far they are."""
 
-    spark: SparkSession
+    spark: Any
     steps: Steps
 
 

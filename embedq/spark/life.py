@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from subprocess import TimeoutExpired
@@ -137,7 +138,9 @@ def end_jvm() -> None:
 
     session = SparkSession._instantiatedSession
     if session is not None:
-        with suppress(Exception):  # it may have died, or an interrupt has cut a call in two
+        # It may have died, or an interrupt has cut a call in two: PySpark raises, or warns.
+        with suppress(Exception), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             session.stop()
     gateway = SparkContext._gateway
     process = getattr(gateway, "proc", None)
