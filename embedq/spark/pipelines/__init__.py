@@ -1,4 +1,4 @@
-"""Pipelines over the history of queues: archive, triage, redrive, replay.
+"""Pipelines over the history of queues: archive, report, triage, redrive, replay.
 
 Knows: what is public here.
 Does not know: how anything works; importing this loads no PySpark.
@@ -12,14 +12,27 @@ if TYPE_CHECKING:
     from embedq.spark.pipelines.archiving import Archived, archive
     from embedq.spark.pipelines.causes import Cause, redrive, triage
     from embedq.spark.pipelines.replaying import Replayed, replay
+    from embedq.spark.pipelines.reporting import Reported, report
 
-__all__ = ["Archived", "Cause", "Replayed", "archive", "redrive", "replay", "triage"]
+__all__ = [
+    "Archived",
+    "Cause",
+    "Replayed",
+    "Reported",
+    "archive",
+    "redrive",
+    "replay",
+    "report",
+    "triage",
+]
 
 _LATER = {
     "Archived": "embedq.spark.pipelines.archiving",
     "archive": "embedq.spark.pipelines.archiving",
     "Cause": "embedq.spark.pipelines.causes",
     "redrive": "embedq.spark.pipelines.causes",
+    "Reported": "embedq.spark.pipelines.reporting",
+    "report": "embedq.spark.pipelines.reporting",
     "triage": "embedq.spark.pipelines.causes",
     "Replayed": "embedq.spark.pipelines.replaying",
     "replay": "embedq.spark.pipelines.replaying",
