@@ -259,7 +259,7 @@ def render_cli() -> str:
         "a command whose application ends fails, or, if it is `get` and has time left, waits for "
         "the next one. They wait up to two seconds for another command, and for an application "
         "that is just starting; one that serves nobody at all makes them end with 3.\n\n"
-        "`pipeline archive` and `triage` read the file beside the host as well, in many "
+        "`pipeline archive`, `report` and `triage` read the file beside the host as well, in many "
         "processes. `pipeline redrive` needs the host when it moves letters, and `pipeline "
         "replay` all the time: where there is none, it is the host while it runs, and serves "
         "Spark's processes and others. They need `pip install 'embedq[spark]'`, take some seconds "

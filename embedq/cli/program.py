@@ -187,6 +187,7 @@ users = Lazy(_USERS, name="users", help="Work with users of listeners.", no_args
 
 _PIPELINE: Final = {
     "archive": Place("embedq.cli.archiving", "archive", "Write the history to Parquet files."),
+    "report": Place("embedq.cli.reporting", "report", "Write a page on what is slow and fails."),
     "triage": Place("embedq.cli.causes", "triage", "Count dead letters by cause."),
     "redrive": Place("embedq.cli.causes", "redrive", "Put the dead letters of causes again."),
     "replay": Place("embedq.cli.replaying", "replay", "Put messages of the past into a queue."),
@@ -231,7 +232,7 @@ COMMANDS: Final = {
 _HELP: Final = """A durable message queue in one SQLite file.
 
 Commands that only look (peek, queues, stats, dead list, dead show, doctor, check, backup,
-pipeline archive and triage) work while an application has the file open. The others
+pipeline archive, report and triage) work while an application has the file open. The others
 work through that application, or by themselves when there is none.
 """
 

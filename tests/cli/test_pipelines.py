@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-COMMANDS = ["archive q --to a", "triage", "redrive q --fingerprint f"]
+COMMANDS = ["archive q --to a", "report --to r", "triage", "redrive q --fingerprint f"]
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, "replay q --to r"])
@@ -40,6 +40,7 @@ def test_without_pyspark_each_says_what_to_install(embedq, command):
         ("archive q", 2, "--to"),
         ("archive q --to a --include all", 2, "'all' is not one of"),
         ("archive q --to a --conf memory=1g", 2, "is no setting of Spark"),
+        ("report q --from archive --to r", 2, "exclude each other"),
         ("triage nobody", 1, "there is no queue 'nobody'"),
         ("redrive q", 2, "--fingerprint"),
         ("replay q --to q", 2, "its own messages"),

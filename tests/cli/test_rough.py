@@ -52,7 +52,7 @@ def test_every_command_is_handled_here():
     # They print lines until a signal, or ask for a password: tests of their own.
     others = {"dev", "run", "worker", "serve", "users add"}
     # These start Spark: test_pipelines.py here, and tests/spark/test_cli.py.
-    others |= {f"pipeline {name}" for name in "archive triage redrive replay".split()}
+    others |= {f"pipeline {name}" for name in "archive report triage redrive replay".split()}
     assert set(WORDS) == names - others
 
 

@@ -47,10 +47,13 @@ def pipeline(spark, tmp_path, monkeypatch):
     return run
 
 
-def test_an_archive_has_what_came_since_the_last_run(pipeline):
+def test_an_archive_is_written_once_and_reported_on(pipeline):
     assert pipeline("archive", "--to", "archive") == "5 new rows in archive/history\n"
     told = pipeline("archive", "--to", "archive", "--include", "history", "--json")
     assert told["written"] == {"history": {"batches": 0, "rows": 0}}
+    told = pipeline("report", "--from", "archive", "--to", "report", "--title", "Ours", "--json")
+    assert told["deliveries"] == 5
+    assert "<title>Ours" in Path(told["page"]).read_text(encoding="utf-8")
 
 
 def test_causes_are_listed_copied_and_put_again(pipeline):
