@@ -62,6 +62,7 @@ def test_executors_of_a_cluster_write_and_read_over_tcp_with_keys(
     assert process.returncode == 0, trouble[-4_000:]
     told = json.loads(said.splitlines()[-1])
     assert (told["written"], told["whole"], told["stored"]) == (4_000, True, 4_000)
+    assert told["flowed"] == 300
     assert told["tasks"] > 1
     assert told["executors"]
     assert os.getpid() not in told["executors"]
