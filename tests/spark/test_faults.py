@@ -1,7 +1,6 @@
 """What goes wrong beside Spark: hosts, groups and keys, attempts of one task. Without a session.
 
-The readers and writers are called here as Spark calls them, in its order; test_source_kills.py,
-test_sink_kill.py, test_sink_host.py and test_cluster.py let Spark itself call them.
+With it: test_source_kills.py, test_sink_kill.py, test_sink_host.py, test_cluster.py.
 """
 
 from __future__ import annotations
@@ -13,42 +12,9 @@ import pytest
 from embedq import Broker
 from embedq.errors import KeyRefused, MessagesGone
 from tests.app.test_takeover import Hosts
+from tests.spark.direct import bodies, seqs, stream_of, writer_of
 
 pytestmark = pytest.mark.spark  # PySpark is needed, but no JVM
-
-
-def stream_of(options):
-    """Return the reader of a stream, as its Python process makes it."""
-    from pyspark.sql.types import LongType, StructField, StructType
-
-    from embedq.spark.reading import parse
-    from embedq.spark.streaming import StreamReader
-
-    return StreamReader(parse(options), StructType([StructField("seq", LongType(), False)]))
-
-
-def seqs(reader, parts):
-    """Return what the tasks of a batch read."""
-    return sorted(
-        seq for part in parts for batch in reader.read(part) for seq in batch["seq"].to_pylist()
-    )
-
-
-def writer_of(options):
-    """Return the writer of a batch, as tasks and the commit get it."""
-    from pyspark.sql.types import BinaryType, StructType
-
-    from embedq.spark.sink import BatchWriter
-    from embedq.spark.writing import parse
-
-    schema = StructType().add("body", BinaryType())
-    return BatchWriter(parse(options, schema, streams=False, overwrite=False))
-
-
-def rows(*bodies):
-    import pyarrow as pa
-
-    return iter([pa.record_batch({"body": pa.array(bodies, pa.binary())})])
 
 
 def test_a_stream_goes_on_with_the_host_that_comes_after_the_one_that_was_killed(tmp_path):
@@ -106,19 +72,19 @@ def test_of_two_attempts_of_a_task_at_once_the_rows_of_one_count(tmp_path):
         queue.put(b"before")
         options = {"endpoint": str(tmp_path / "q.db"), "queue": "orders", "sinkId": "s"}
         first = writer_of({**options, "batchId": "0"})
-        slow = first.write(rows(b"a", b"b"))
-        quick = first.write(rows(b"a", b"b"))  # Spark has started the same task elsewhere
-        other = first.write(rows(b"c"))
+        slow = first.write(bodies(b"a", b"b"))
+        quick = first.write(bodies(b"a", b"b"))  # Spark has started the same task elsewhere
+        other = first.write(bodies(b"c"))
         first.commit([quick, other])
         assert [message.body for message in queue.peek(9)] == [b"before", b"a", b"b", b"c"]
         with pytest.raises(Exception, match="has published batch 0 with 3 messages"):
             first.commit([slow])
         assert slow != quick
-        first.write(rows(b"a", b"b"))  # an attempt that nobody has told of the end
+        first.write(bodies(b"a", b"b"))  # an attempt that nobody has told of the end
         second = writer_of({**options, "batchId": "1"})
-        second.commit([second.write(rows(b"d")), None])
+        second.commit([second.write(bodies(b"d")), None])
         assert [message.body for message in queue.peek(9)][4:] == [b"d"]
-        assert broker.desk.store.staged() == []
+        assert broker.desk.store.staged() == []  # type: ignore[attr-defined]
 
 
 def test_a_wrong_key_is_refused_once_at_the_source_and_at_the_sink(tmp_path):
@@ -135,8 +101,8 @@ def test_a_wrong_key_is_refused_once_at_the_source_and_at_the_sink(tmp_path):
         with pytest.raises(KeyRefused, match=told):
             stream_of({**options, "subscribe": "orders"}).initialOffset()
         with pytest.raises(KeyRefused, match=told):
-            writer_of({**options, "queue": "orders"}).write(rows(b"y"))
+            writer_of({**options, "queue": "orders"}).write(bodies(b"y"))
         right = {**options, "keys": str(folder / "executors.secret")}
         writer = writer_of({**right, "queue": "orders"})
-        writer.commit([writer.write(rows(b"z"))])
+        writer.commit([writer.write(bodies(b"z"))])
         assert [message.body for message in broker.queue("orders").peek(9)] == [b"x", b"z"]

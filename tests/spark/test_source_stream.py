@@ -10,6 +10,7 @@ import pytest
 
 from embedq import Broker
 from embedq.storage.onlooker import Onlooker
+from tests.spark import direct
 from tests.spark.patience import finished
 
 
@@ -110,16 +111,18 @@ def test_a_group_holds_messages_that_others_have_acked_until_spark_has_read_them
         assert bodies(spark, tmp_path, "again") == [int(one.body) for one in left]
 
 
-def test_the_host_gives_what_the_file_gives(spark, shop, tmp_path):
+@pytest.mark.spark
+def test_the_host_gives_what_the_file_gives(shop, tmp_path):
     with shop.queue("orders", bytes).get(timeout=60) as delivery:
         delivery.ack()
+    from embedq.spark.columns import COLUMNS
+
     path = str(tmp_path / "q.db")
     for feed in ("messages", "history"):
         options = {"subscribe": "orders", "include": feed}
-        reader = spark.read.format("embedq").options(**options)
-        by_file = reader.option("path", path).load().collect()
-        reader = spark.read.format("embedq").options(**options)
-        by_host = reader.option("endpoint", path).option("minPartitions", "2").load().collect()
+        columns = " ".join(COLUMNS[feed])
+        by_file = direct.read({"path": path, **options}, columns)
+        by_host = direct.read({"endpoint": path, "minPartitions": 2, **options}, columns)
         assert by_host == by_file
         assert by_host
 
