@@ -49,7 +49,7 @@ class Problem(NamedTuple):
 class Line(asyncio.Transport):
     """Stands for a socket. Who does not read leaves everything in the write buffer."""
 
-    def __init__(self, channel: asyncio.Protocol, number: int, *, reads: bool) -> None:
+    def __init__(self, channel: asyncio.BufferedProtocol, number: int, *, reads: bool) -> None:
         super().__init__({"peername": ("127.0.0.1", number)})
         self.sent = bytearray()
         self.is_over = False

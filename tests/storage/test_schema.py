@@ -42,7 +42,7 @@ def add_and_fail(database: sqlite_utils.Database) -> None:
     raise RuntimeError("the power failed, so to speak")
 
 
-NEXT: tuple[Step, ...] = (*schema.MIGRATIONS, add_origin)
+NEXT: tuple[schema.Migration, ...] = (*schema.MIGRATIONS, add_origin)
 
 
 @pytest.fixture
@@ -182,7 +182,9 @@ def test_each_step_is_a_transaction_of_its_own(empty: sqlite3.Connection) -> Non
 
 def test_a_new_file_whose_creation_fails_stays_empty(empty: sqlite3.Connection) -> None:
     def stop(database: sqlite_utils.Database) -> None:
-        schema.MIGRATIONS[0].run(database.conn)
+        first = schema.MIGRATIONS[0]
+        assert isinstance(first, schema.Script)
+        first.run(database.conn)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
