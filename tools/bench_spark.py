@@ -10,30 +10,38 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import bench_machine as machine
 from bench_figures import Figure, Row, number, ratio_table
 from bench_run import Benchmark, Group, Options, Pace, Run, Say, Seen
 from embedq.errors import MissingExtra
 
+if TYPE_CHECKING:
+    from bench_spark_sides import Bench
+
 PATH7, PATH2, PATH11 = "path, 7 columns", "path, 2 columns", "path, all columns"
 HOST7 = "endpoint, 7 columns"
 PARQUET = "Spark's Parquet, 7 columns"
 RAW = "sqlite3 to Arrow, 7 columns"
 
-_KEY: Final = "read"
+DIRECT, ATOMIC = "direct write", "atomic write"
+CLIENT = "put_many of a client"
+
+_READ, _WRITE = "read", "write"
 #: Ratios of CPU: how much of the other's CPU ours takes, turned over. All are of one run.
 ROWS: Final = (
-    Row(_KEY, "read by path / Parquet", PATH7, PARQUET, 0.35, by="cpu_us"),
-    Row(_KEY, "read by path / sqlite3 to Arrow", PATH7, RAW, 0.75, by="cpu_us"),
-    Row(_KEY, "read by endpoint / by path", HOST7, PATH7, 0.7, by="cpu_us"),
-    Row(_KEY, "2 columns / 7 columns", PATH2, PATH7, 1.5, by="cpu_us"),
-    Row(_KEY, "all columns / 7 columns", PATH11, PATH7, by="cpu_us"),
-    Row(_KEY, "read by path / Parquet, rows/s", PATH7, PARQUET),
-    Row(_KEY, "read by endpoint / by path, rows/s", HOST7, PATH7),
+    Row(_READ, "read by path / Parquet", PATH7, PARQUET, 0.35, by="cpu_us"),
+    Row(_READ, "read by path / sqlite3 to Arrow", PATH7, RAW, 0.75, by="cpu_us"),
+    Row(_READ, "read by endpoint / by path", HOST7, PATH7, 0.7, by="cpu_us"),
+    Row(_READ, "2 columns / 7 columns", PATH2, PATH7, 1.5, by="cpu_us"),
+    Row(_READ, "all columns / 7 columns", PATH11, PATH7, by="cpu_us"),
+    Row(_READ, "read by path / Parquet, rows/s", PATH7, PARQUET),
+    Row(_READ, "read by endpoint / by path, rows/s", HOST7, PATH7),
+    Row(_WRITE, "direct write / bulk put of a client", DIRECT, CLIENT, 0.5),
+    Row(_WRITE, "atomic / direct write", ATOMIC, DIRECT, 0.7),
 )
-KEYS: Final = (_KEY,)
+KEYS: Final = (_READ, _WRITE)
 
 BUDGET_S: Final = 900.0
 PLANTED_S: Final = 1.0
@@ -70,28 +78,22 @@ class SparkRun(Run):
     def do_passes(self, say: Say) -> None:
         """Warm up, then run every side once in each round, every other round backwards."""
         from bench_spark_sides import (  # noqa: PLC0415  # other benchmarks need no PySpark
-            SEVEN,
-            TWO,
             Bench,
+            Meter,
             timed,
         )
 
         with self.fresh() as folder:
             bench = Bench(folder, self.size.messages)
+            meter = Meter()
             try:
-                sides: dict[str, Callable[[], None]] = {
-                    PATH7: bench.read(SEVEN, path=bench.path),
-                    PATH2: bench.read(TWO, path=bench.path),
-                    PATH11: bench.read(_every_column(), path=bench.path),
-                    HOST7: bench.read(SEVEN, endpoint=bench.path),
-                    PARQUET: bench.read_parquet,
-                    RAW: bench.read_raw,
-                }
+                sides = self._sides(bench)
                 for turn in range(-self.size.warm, self.size.rounds):
                     begun = self.spent_s
                     found: dict[str, Figure] = {}
                     for name in list(sides)[:: 1 if turn % 2 == 0 else -1]:
-                        found[name] = timed(sides[name], self.size.messages)
+                        work, messages = sides[name]
+                        found[name] = timed(work, messages, meter=meter)
                     if turn >= 0:
                         self.look_at_machine(self.size.syncs)
                         for name, figure in found.items():
@@ -101,9 +103,36 @@ class SparkRun(Run):
             finally:
                 bench.close()
 
+    def _sides(self, bench: Bench) -> dict[str, tuple[Callable[[], None], int]]:
+        """Return what is timed for the keys that are wanted, and how many messages each takes."""
+        from bench_spark_sides import SEVEN, TWO  # noqa: PLC0415  # as above
+        from bench_spark_writes import PART  # noqa: PLC0415  # as above
+
+        every, some = self.size.messages, self.size.messages // PART
+        sides: dict[str, tuple[Callable[[], None], int]] = {}
+        if _READ in self.keys:
+            sides |= {
+                PATH7: (bench.read(SEVEN, path=bench.path), every),
+                PATH2: (bench.read(TWO, path=bench.path), every),
+                PATH11: (bench.read(_every_column(), path=bench.path), every),
+                HOST7: (bench.read(SEVEN, endpoint=bench.path), every),
+                PARQUET: (bench.read_parquet, every),
+                RAW: (bench.read_raw, every),
+            }
+        if _WRITE in self.keys:
+            writes = bench.writes(some)
+            sides |= {
+                DIRECT: (writes.by_spark("direct"), some),
+                ATOMIC: (writes.by_spark("atomic"), some),
+                CLIENT: (writes.by_client, some),
+            }
+        return sides
+
     def report(self) -> str:
         """Write everything as Markdown."""
-        size = f"{self.size.messages:,} messages of 200 bytes, {self.size.warm} passes not counted"
+        written = self.size.messages // 10
+        size = f"{self.size.messages:,} messages of 200 bytes, {written:,} written in a pass, "
+        size += f"{self.size.warm} passes not counted"
         table = ratio_table(self.rows(), self.results, self.sync_ms)
         known = self.circumstances(size).replace("rounds of cells of 0 s", "rounds of full passes")
         return f"{known}\n\n{table}\n"
@@ -157,4 +186,4 @@ def _some_work() -> None:
     sum(range(1_000_000))
 
 
-SPARK: Final = Benchmark("queues as sources of Spark", KEYS, measure, self_test)
+SPARK: Final = Benchmark("queues as sources and sinks of Spark", KEYS, measure, self_test)

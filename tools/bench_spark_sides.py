@@ -7,6 +7,7 @@ Does not know: rounds, tables, goals (bench_spark.py).
 from __future__ import annotations
 
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -19,11 +20,12 @@ from typing import Any, Final
 import pyarrow as pa
 
 from bench_figures import Figure
+from bench_spark_writes import Writes
 from embedq import Broker
 from embedq.spark import session
 
 QUEUE: Final = "orders"
-BODY: Final = os.urandom(200)
+SIZE: Final = 200
 LOT: Final = 10_000
 SEVEN: Final = (
     "seq long, queue string, key string, kind string, body binary, priority int, put_at timestamp"
@@ -42,6 +44,7 @@ _RAW_TYPES: Final = {
 }
 _FETCHED: Final = 8192
 _PATIENCE_S: Final = 60
+_TICK: Final = os.sysconf("SC_CLK_TCK")
 
 _HOST: Final = """
 import sys
@@ -52,11 +55,40 @@ with Broker(sys.argv[1], durability="normal"):
 """
 
 
-def cpu_of_tree() -> float:
-    """Return the CPU of this process and of all below it, those that have ended, too."""
-    children: dict[int, list[int]] = {}
-    used: dict[int, float] = {}
-    tick = os.sysconf("SC_CLK_TCK")
+class Meter:
+    """The CPU of this process and of all below it, those that have ended, too.
+
+    The kernel adds that of an ended process to its parent's, unless the parent ignores SIGCHLD,
+    as PySpark's daemon does. What such children had when they were last seen is remembered.
+    """
+
+    def __init__(self) -> None:
+        self._lost: dict[tuple[int, str], float] = {}
+
+    def seconds(self) -> float:
+        """Return what all have used until now."""
+        fields = _processes()
+        children: dict[int, list[int]] = {}
+        for pid, found in fields.items():
+            children.setdefault(int(found[1]), []).append(pid)
+        below, total, alive = [os.getpid()], 0.0, set()
+        while below:
+            one = below.pop()
+            used = sum(map(int, fields[one][11:15])) / _TICK
+            total += used
+            mine = children.get(one, [])
+            below += mine
+            if _ignores_children(one):
+                for child in mine:
+                    known = (child, fields[child][19])
+                    alive.add(known)
+                    self._lost[known] = sum(map(int, fields[child][11:15])) / _TICK
+        return total + sum(used for known, used in self._lost.items() if known not in alive)
+
+
+def _processes() -> dict[int, list[str]]:
+    """Return what /proc/PID/stat has of each process, from its state on."""
+    found: dict[int, list[str]] = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
@@ -64,14 +96,17 @@ def cpu_of_tree() -> float:
             fields = (entry / "stat").read_text("ascii", "replace").rpartition(")")[2].split()
         except (FileNotFoundError, ProcessLookupError):
             continue
-        children.setdefault(int(fields[1]), []).append(int(entry.name))
-        used[int(entry.name)] = sum(map(int, fields[11:15])) / tick
-    found, total = [os.getpid()], 0.0
-    while found:
-        one = found.pop()
-        total += used.get(one, 0.0)
-        found += children.get(one, [])
-    return total
+        found[int(entry.name)] = fields
+    return found
+
+
+def _ignores_children(pid: int) -> bool:
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text("ascii", "replace").splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    masks = [line.split()[1] for line in lines if line.startswith("SigIgn:")]
+    return bool(masks) and bool(int(masks[0], 16) >> (signal.SIGCHLD - 1) & 1)
 
 
 class Bench:
@@ -79,12 +114,14 @@ class Bench:
 
     def __init__(self, folder: Path, messages: int) -> None:
         self.messages = messages
+        self._writes: Writes | None = None
         self.path = folder / "queue.db"
         self.parquet = folder / "parquet"
         with Broker(self.path, durability="normal") as broker:
             queue = broker.queue(QUEUE, bytes, retain="1d")
             for _ in range(messages // LOT):
-                queue.put_many([BODY] * LOT)
+                # No two alike: Parquet would keep one that is repeated only once.
+                queue.put_many([os.urandom(SIZE) for _ in range(LOT)])
         command = [sys.executable, "-c", _HOST, str(self.path)]
         self._host = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         if self._host.stdout is not None:
@@ -115,8 +152,15 @@ class Bench:
                 for values, kind in zip(columns, _RAW_TYPES.values(), strict=True):
                     pa.array(values, kind)
 
+    def writes(self, rows: int) -> Writes:
+        """Return the sides that write that many rows to the host."""
+        self._writes = Writes(self.spark, self.path, rows)
+        return self._writes
+
     def close(self) -> None:
         """End the session and the host."""
+        if self._writes is not None:
+            self._writes.close()
         self.spark.stop()
         self._host.communicate(timeout=_PATIENCE_S)
 
@@ -125,12 +169,15 @@ def _pass(frame: Any) -> None:  # noqa: ANN401 - PySpark's own type
     frame.write.format("noop").mode("overwrite").save()
 
 
-def timed(work: Callable[[], None], messages: int, planted_s: float = 0.0) -> Figure:
+def timed(
+    work: Callable[[], None], messages: int, planted_s: float = 0.0, meter: Meter | None = None
+) -> Figure:
     """Do a full pass and return its figure. `planted_s`: CPU burnt for it, for a test."""
-    cpu, begun = cpu_of_tree(), perf_counter()
+    meter = meter or Meter()
+    cpu, begun = meter.seconds(), perf_counter()
     work()
     until = process_time() + planted_s
     while process_time() < until:
         pass
     seconds = perf_counter() - begun
-    return Figure(messages / seconds, (cpu_of_tree() - cpu) / messages * 1e6)
+    return Figure(messages / seconds, (meter.seconds() - cpu) / messages * 1e6)

@@ -20,6 +20,9 @@ CELLS = {
     bench_spark.HOST7,
     bench_spark.PARQUET,
     bench_spark.RAW,
+    bench_spark.DIRECT,
+    bench_spark.ATOMIC,
+    bench_spark.CLIENT,
 }
 
 
@@ -36,6 +39,8 @@ def test_the_goals_are_those_that_were_promised():
         "read by path / sqlite3 to Arrow": 0.75,
         "read by endpoint / by path": 0.7,
         "2 columns / 7 columns": 1.5,
+        "direct write / bulk put of a client": 0.5,
+        "atomic / direct write": 0.7,
     }
 
 
@@ -71,11 +76,43 @@ def test_the_self_test_sees_time_that_is_burnt(tmp_path):
     assert found.seen
 
 
+def burn(seconds: float) -> list[str]:
+    code = f"import time\nwhile time.process_time() < {seconds}: pass"
+    return [sys.executable, "-c", code]
+
+
 @pytest.mark.spark
 def test_the_meter_counts_processes_that_have_ended():
-    from bench_spark_sides import cpu_of_tree
+    from bench_spark_sides import Meter
 
-    before = cpu_of_tree()
-    code = "import time\nwhile time.process_time() < 0.3: pass"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
-    assert cpu_of_tree() - before >= 0.25
+    meter = Meter()
+    before = meter.seconds()
+    subprocess.run(burn(0.3), check=True, timeout=120)
+    assert meter.seconds() - before >= 0.25
+
+
+@pytest.mark.spark
+def test_the_meter_never_runs_backwards_when_a_parent_ignores_its_children_ends():
+    from bench_spark_sides import Meter
+
+    # Its child burns, says so, and ends when it is told to; nobody gets its CPU then.
+    child = "import time, sys\nwhile time.process_time() < 0.3: pass\nprint(flush=True)\ninput()"
+    code = (
+        "import signal, subprocess, sys\n"
+        "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+        f"one = subprocess.Popen([sys.executable, '-c', {child!r}])\n"
+        "one.wait()\nprint('gone', flush=True)\nsys.stdin.read()"
+    )
+    meter = Meter()
+    before = meter.seconds()
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+        assert parent.stdin is not None
+        assert parent.stdout is not None
+        parent.stdout.readline()
+        burnt = meter.seconds()
+        parent.stdin.write(b"\n")
+        parent.stdin.flush()
+        assert parent.stdout.readline() == b"gone\n"
+        assert meter.seconds() >= burnt >= before + 0.25
+        parent.stdin.close()
