@@ -12,8 +12,9 @@ from typing import Final, NamedTuple
 from embedq.spark.pipelines.reports.figures import Failure, Figures, Measured
 from embedq.spark.pipelines.reports.wording import count, moment, seconds, share, span, text
 
-#: A share below which nothing is said to stand out.
+#: A queue stands out with this share of all, and this many times its equal share.
 _MUCH: Final = 0.2
+_MORE: Final = 1.5
 #: How much slower a span must be than all together to be named.
 _WORSE: Final = 1.5
 _NAME: Final = 60
@@ -74,7 +75,7 @@ def _most(
     if not whole or measured.queue_count < 2:  # noqa: PLR2004  # one has all of it
         return []
     worst = max(measured.queues, key=of)
-    if of(worst) < _MUCH * whole:
+    if of(worst) < max(_MUCH, _MORE / measured.queue_count) * whole:
         return [
             Finding(
                 f"No queue stands out in {what}: the first has {share(of(worst), whole)} of it."

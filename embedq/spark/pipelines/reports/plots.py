@@ -43,21 +43,13 @@ _NAME: Final = 24
 _SHORT: Final = 14
 #: Seconds: nothing shorter is told apart, and where an axis of times has its marks.
 _LEAST_S: Final = 0.0001
-_ROUND: Final = (
-    0.0001,
-    0.001,
-    0.01,
-    0.1,
-    1,
-    10,
-    60,
-    600,
-    3600,
-    36_000,
-    86_400,
-    864_000,
-    8_640_000,
+_ROUND: Final = (1e-4, 1e-3, 0.01, 0.1, 1, 10, 60, 600, 3600, 36_000, 86_400, 864_000, 8_640_000)
+#: Marks where fewer than three of those are in sight.
+_FINE: Final = sorted(
+    {n * mark for mark in (1e-4, 1e-3, 0.01, 0.1, 1, 60, 600, 3600, 36_000) for n in (1, 2, 5)}
+    | {10, 20, 30, 1800, 86_400, 172_800, 432_000, 864_000, 8_640_000}
 )
+_FEW: Final = 3
 
 
 class Ink(NamedTuple):
@@ -352,7 +344,13 @@ def _dates(axes: Axes, edges: _Edges) -> None:
 def _log_times(axis: Axis, scale: Callable[[str], None]) -> None:
     scale("log")
     # Decades of seconds are no round minutes.
-    axis.set_major_locator(FixedLocator(_ROUND))
+    low, high = axis.get_view_interval()
+    in_sight = [mark for mark in _ROUND if low <= mark <= high]
+    axis.set_major_locator(FixedLocator(_ROUND if len(in_sight) >= _FEW else _FINE))
+    if len(in_sight) < _FEW:
+        below = max((mark for mark in _FINE if mark <= low), default=low)
+        above = min((mark for mark in _FINE if mark >= high), default=high)
+        axis.set_view_interval(below, above, ignore=True)
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: seconds(value)))
 
