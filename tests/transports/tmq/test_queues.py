@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import socket
+import struct
+import threading
+
 import pytest
 
 from embedq.app.listeners import BrokerListener
 from tests.interop.speakers import until
-from tests.interop.tmq_client import Frame, TmqClient
+from tests.interop.tmq_client import JOIN, SERVER, Frame, TmqClient
 
 OK, NOT_FOUND, UNAUTHORIZED, UNACCEPTABLE, DUPLICATE, LIMIT = 200, 404, 401, 406, 481, 482
 
@@ -289,6 +293,30 @@ def test_a_queue_that_python_makes_is_there_for_pushes_at_once_and_for_members_s
     broker.queue("other/1")
     client.put("other", 1, b"y")
     assert broker.queue("other/1").stats().stored == 1
+
+
+def test_who_goes_while_its_join_is_under_way_is_no_member(broker, connect, listen, monkeypatch):
+    gone, here = connect("c1"), connect("c2")
+    broker.queue("late/1", bytes).stats()
+    office, asked, go = broker.desk.office, threading.Event(), threading.Event()
+    queues = office.queues
+
+    def slow() -> list[str]:
+        asked.set()
+        assert go.wait(60)
+        return queues()
+
+    monkeypatch.setattr(office, "queues", slow)
+    gone.send(Frame(SERVER, JOIN, gone.new_id(), gone.source, b"late", wants_response=True))
+    assert asked.wait(60)
+    gone.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    gone.socket.close()
+    until(lambda: listen().stats.connections == 1)
+    go.set()
+    assert here.join("late") == OK
+    assert here.update("late", 1, only_first_acquirer=True) == OK
+    broker.queue("late/1").put(b"x")
+    assert bodies(here, 1) == [b"x"]
 
 
 def test_commands_answer_what_the_originals_leave_open(connect):

@@ -209,6 +209,10 @@ class Hub:
         client = self._clients.get(target)
         return () if client is None else (client,)
 
+    def is_online(self, client: Member) -> bool:
+        """Whether a client has arrived and has not left."""
+        return client in self._groups_of
+
     def arrived(self, client: Member, name: bytes, kind: bytes) -> None:
         """A client is online."""
         self._clients[client.client_id] = client

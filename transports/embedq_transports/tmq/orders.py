@@ -95,6 +95,8 @@ class Order:
     # ------------------------------------------------------------------------ join and leave
 
     def _join(self) -> int:
+        if not self._hub.is_online(self._client):
+            return Content.FAILED  # it has gone meanwhile: nobody would ever take it out again
         if not self._client.may("consume", None):
             return Content.UNAUTHORIZED
         hub = self._hub
