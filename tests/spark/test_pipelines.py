@@ -50,6 +50,8 @@ def test_an_archive_has_each_delivery_once_for_plain_readers_too(spark, path, tm
     )
     assert first.rows == 11
     assert sum(rows for _, rows in told) == 11
+    with pytest.raises(InvalidOption, match=r"subscribe='orders': how far .*'mail,orders'"):
+        archive(spark, options(path, subscribe="orders, mail"), folder)  # older mail is not there
 
     # A run that was killed in its last batch: its files are there, Spark's word for it is not.
     commits = folder / "_checkpoint" / "history" / "commits"

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: What is read at once, unless the options say otherwise.
 PER_BATCH: Final = 500_000
+#: The options that say whose rows are read.
+_CHOICE: Final = ("subscribe", "subscribepattern", "states")
 #: How Spark tells that a process of its own has not come up in time, and how often that may be.
 _TOO_LATE: Final = "failed to connect back"
 _TRIES: Final = 8
@@ -56,8 +58,9 @@ def archive(
     With the option `group` the group is moved up to the end of the last batch, when that is
     written (for messages; the history stays as long as `retain=` says).
 
-    Raises MissingExtra, InvalidOption for a `folder` that is no local path; and what Spark raises
-    for errors of the source, whose text names the option.
+    Raises MissingExtra, InvalidOption for a `folder` that is no local path, or has the archive of
+    another choice of queues; and what Spark raises for errors of the source, whose text names the
+    option.
     """
     need("pyspark", "pyarrow")
     from embedq.spark.ranges import commit  # noqa: PLC0415  # loads pyspark
@@ -72,6 +75,7 @@ def archive(
     given = {"include": "history", "startingoffsets": "earliest"} | given
     given.setdefault("maxoffsetspertrigger", str(PER_BATCH))
     target = Path(folder).resolve()
+    _check_choice(target / "_checkpoint" / f"{given['include']}.json", given)
     into = target / given["include"]
     written: list[int] = []
 
@@ -97,6 +101,33 @@ def archive(
         # Spark itself says so only when the next batch begins.
         commit(parse(given), offset)
     return Archived(len(written), sum(written), offset)
+
+
+def _check_choice(note: Path, given: Mapping[str, str]) -> None:
+    """Refuse what this folder's position says nothing about: rows would be left out unseen."""
+    choice = {name: given[name] for name in _CHOICE if name in given}
+    if "subscribe" in choice:
+        names = sorted({name.strip() for name in choice["subscribe"].split(",")})
+        choice["subscribe"] = ",".join(names)
+    try:
+        before = json.loads(note.read_text("utf-8"))
+    except FileNotFoundError:
+        note.parent.mkdir(parents=True, exist_ok=True)
+        part = note.with_suffix(".part")
+        part.write_text(json.dumps(choice), "utf-8")
+        part.replace(note)
+        return
+    if before != choice:
+        raise InvalidOption(
+            f"the folder {str(note.parents[1])!r} has the archive of {_words(before)}: how far it "
+            f"is says nothing of {_words(choice)}",
+            hint="archive another choice of queues to a folder of its own",
+            argument="folder",
+        )
+
+
+def _words(choice: Mapping[str, str]) -> str:
+    return " ".join(f"{name}={value!r}" for name, value in choice.items())
 
 
 def _finished(start: Callable[[], StreamingQuery]) -> StreamingQuery:
