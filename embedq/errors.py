@@ -12,7 +12,7 @@ EmbedqError
 │   ├── Empty                  ├── QueueNotFound         ├── QueueFull (retryable)
 │   ├── QueuePaused (retryable)├── DuplicateConsumer     ├── GroupNotFound
 │   ├── StageLost              ├── NotRetained           └── MessagesGone
-├── SparkFailed          Spark could not do what a pipeline asked of it
+├── SparkFailed          a pipeline did not get what it asked for
 ├── NetworkError         a listener cannot listen, or one of its clients may not
 │   ├── ListenFailed           ├── TransportNotFound     ├── InsecureListener
 │   └── NotAllowed
