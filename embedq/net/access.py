@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from embedq.broker.endings import DONE, Ending, Rejected, Released
-from embedq.errors import EmbedqError, InvalidPayload, LimitExceeded, NotAllowed
+from embedq.errors import EmbedqError, LimitExceeded, NotAllowed
 from embedq.message import Draft, Receipt
 from embedq.net.delivery import Delivery, Settled
 from embedq.net.dispatch import Subscription, Take
@@ -263,13 +263,9 @@ class Access:
 
     def _settle_unheld(self, queue: str, group: str, seq: int, ending: Ending) -> None:
         """Settle what no client of a listener here holds; on another thread."""
-        settle = self._network.desk.office.settle_by_id
         how, why = _words(ending)
         by = (ending.by,) if isinstance(ending, Rejected) else ()
-        try:
-            settle(queue, group, seq, how, why, *by)
-        except InvalidPayload:  # a host of an earlier version: nobody can be named there
-            settle(queue, group, seq, how, why)
+        self._network.desk.office.settle_by_id(queue, group, seq, how, why, *by)
 
     # ----------------------------------------------------------------------- all the rest
 
