@@ -156,8 +156,8 @@ def _kind(raw: Raw) -> pa.Array:
 
 
 def _id(raw: Raw) -> pa.Array:
-    ids = MessageIds(raw.names.key)
-    return pa.array(ids.encode_many(raw.number("seq").to_pylist()), pa.string())
+    encode = MessageIds(raw.names.key).encode
+    return pa.array([encode(seq) for seq in raw.number("seq").to_pylist()], pa.string())
 
 
 _MAP: Final = pa.map_(pa.string(), pa.field("value", pa.string(), nullable=False))

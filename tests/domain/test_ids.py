@@ -29,11 +29,6 @@ def test_ids_sort_like_seq(one, other):
     assert (IDS.encode(one) < IDS.encode(other)) == (one < other)
 
 
-@given(st.lists(seqs, max_size=20))
-def test_many_ids_at_once_are_those_of_each(some):
-    assert IDS.encode_many(some) == [IDS.encode(seq) for seq in some]
-
-
 def test_ids_never_change_between_releases():
     assert IDS.encode(1) == "000000000001f8d67ccbd92747e200ec"
 
