@@ -17,8 +17,8 @@ from typing import Any
 
 from embedq import Broker
 from embedq.ipc import keys
+from embedq.spark.pipelines.archiving import TOO_LATE
 from tests.ipc.abroad import free_port, make_keys
-from tests.spark.patience import LATE
 
 ROWS = 4_000
 RESULTS = 300
@@ -56,7 +56,7 @@ def flow(spark: Any, options: dict[str, str], folder: Path) -> int:
         try:
             rows: int = to_parquet(spark, options, folder).where("functions = 1").count()
         except StreamingQueryException as error:
-            if LATE not in str(error) or turn == 1:
+            if TOO_LATE not in str(error) or turn == 1:
                 raise
         else:
             return rows

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from embedq.spark.pipelines.archiving import TOO_LATE
+
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-LATE: Final = "failed to connect back"
 _TRIES: Final = 8
 _PATIENCE_S: Final = 240
 
@@ -26,7 +27,7 @@ def finished(start: Callable[[], StreamingQuery]) -> StreamingQuery:
         try:
             assert query.awaitTermination(_PATIENCE_S), "the query does not end"
         except StreamingQueryException as error:
-            if LATE not in str(error) or turn == _TRIES - 1:
+            if TOO_LATE not in str(error) or turn == _TRIES - 1:
                 raise
         else:
             return query

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from embedq.spark.pipelines.archiving import TOO_LATE
 from tests.docs import transcript
 from tests.docs.markdown import ROOT
-from tests.spark.patience import LATE
 
 FOLDER = ROOT / "examples"
 TURNS = 8
@@ -55,7 +55,7 @@ def run(path: Path) -> bool:
         if ended.code:
             raise
     except StreamingQueryException as error:
-        if LATE not in str(error):
+        if TOO_LATE not in str(error):
             raise
         return False
     finally:

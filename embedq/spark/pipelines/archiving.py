@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from embedq.errors import InvalidOption
 from embedq.spark.needs import need
+from embedq.spark.pipelines.folders import local
 from embedq.spark.reading import parse
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ PER_BATCH: Final = 500_000
 #: The options that say whose rows are read.
 _CHOICE: Final = ("subscribe", "subscribepattern", "states")
 #: How Spark tells that a process of its own has not come up in time, and how often that may be.
-_TOO_LATE: Final = "failed to connect back"
+TOO_LATE: Final = "failed to connect back"
 _TRIES: Final = 8
 
 #: Called after each batch with its number and its rows.
@@ -65,16 +66,10 @@ def archive(
     need("pyspark", "pyarrow")
     from embedq.spark.ranges import commit  # noqa: PLC0415  # loads pyspark
 
-    if "://" in str(folder):
-        raise InvalidOption(
-            f"folder={str(folder)!r} is no local path",
-            hint="archive to a local or mounted folder",
-            argument="folder",
-        )
+    target = local(folder)
     given = {name.lower(): value for name, value in options.items()}
     given = {"include": "history", "startingoffsets": "earliest"} | given
     given.setdefault("maxoffsetspertrigger", str(PER_BATCH))
-    target = Path(folder).resolve()
     _check_choice(target / "_checkpoint" / f"{given['include']}.json", given)
     into = target / given["include"]
     written: list[int] = []
@@ -143,7 +138,7 @@ def _finished(start: Callable[[], StreamingQuery]) -> StreamingQuery:
         try:
             query.awaitTermination()
         except StreamingQueryException as error:
-            if _TOO_LATE not in str(error) or tries == 1:
+            if TOO_LATE not in str(error) or tries == 1:
                 raise
         else:
             break

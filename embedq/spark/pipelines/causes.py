@@ -76,7 +76,7 @@ def triage(spark: SparkSession, options: Mapping[str, str]) -> list[Cause]:
         .collect()
     )
     return [
-        Cause(**{**row.asDict(), "first": _moment(row["first"]), "last": _moment(row["last"])})
+        Cause(**{**row.asDict(), "first": moment(row["first"]), "last": moment(row["last"])})
         for row in rows
     ]
 
@@ -136,5 +136,6 @@ def marked(failed: DataFrame, otherwise: str, words: str) -> DataFrame:
     )
 
 
-def _moment(micros: int) -> datetime:
+def moment(micros: int) -> datetime:
+    """Return the moment so many microseconds after 1970, exactly."""
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)

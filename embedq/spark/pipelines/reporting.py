@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from embedq.clock import SystemClock
-from embedq.errors import InvalidOption
 from embedq.spark.needs import need
+from embedq.spark.pipelines.folders import local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,16 +60,11 @@ def report(
     from embedq.spark.pipelines.reports.evidence import evidence  # noqa: PLC0415  # loads pyspark
     from embedq.spark.pipelines.reports.measuring import measure  # noqa: PLC0415  # loads pyspark
 
-    if "://" in str(folder):
-        raise InvalidOption(
-            f"folder={str(folder)!r} is no local path",
-            hint="write the report to a local or mounted folder",
-            argument="folder",
-        )
+    target = local(folder)
     tell = progress if progress is not None else _silent
     measured = measure(evidence(spark, source), tell)
     tell("writing tables, plots and the page")
-    return write_report(measured, Path(folder).resolve(), title=title)
+    return write_report(measured, target, title=title)
 
 
 def write_report(measured: Measured, folder: Path, *, title: str) -> Reported:

@@ -10,13 +10,13 @@ ten-thousandth of the rank beyond (Spark's percentile_approx): they merge, a sor
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 from pyspark.sql import Observation, functions as f
 
-from embedq.spark.pipelines.causes import marked
+from embedq.spark.pipelines.causes import marked, moment
 from embedq.spark.pipelines.reports.evidence import Evidence
 from embedq.spark.pipelines.reports.figures import (
     APART,
@@ -148,7 +148,7 @@ def _figures(row: Row, *keys: str) -> Figures:
     return Figures(
         **{key: row[key] for key in keys},
         **{name: row[name] for name in _COUNTED},
-        since=_moment(row["since"]) if "since" in row else None,
+        since=moment(row["since"]) if "since" in row else None,
         wait=_read_times(row, "wait"),
         run=_read_times(row, "run"),
         first=_known(row["first"]),
@@ -269,7 +269,7 @@ def _slow(row: Row) -> Slow:
     for name in ("wait", "run"):
         if values[name] is not None:
             values[name] /= _MICRO
-    return Slow(**{**values, "started": _moment(values["started"])})
+    return Slow(**{**values, "started": moment(values["started"])})
 
 
 # -------------------------------------------------------------------------------------- causes
@@ -340,14 +340,10 @@ def _cause(row: Row) -> dict[str, Any]:
     return {
         **{name: row[name] for name in ("fingerprint", "queue", "group", "ids")},
         **{name: latest[name] or "" for name in ("type", "place", "message")},
-        "first": _moment(row["first"]),
-        "last": _moment(row["last"]),
+        "first": moment(row["first"]),
+        "last": moment(row["last"]),
     }
 
 
-def _moment(micros: int) -> datetime:
-    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
-
-
 def _known(micros: int | None) -> datetime | None:
-    return None if micros is None else _moment(micros)
+    return None if micros is None else moment(micros)
