@@ -13,7 +13,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Final
 
 import bench_machine as machine
-from bench_figures import Figure, Row, number, ratio_table
+from bench_figures import Figure, Row, Value, number, ratio_table, value_table
 from bench_run import Benchmark, Group, Options, Pace, Run, Say, Seen
 from embedq.errors import MissingExtra
 
@@ -28,7 +28,7 @@ RAW = "sqlite3 to Arrow, 7 columns"
 DIRECT, ATOMIC = "direct write", "atomic write"
 CLIENT = "put_many of a client"
 
-_READ, _WRITE = "read", "write"
+_READ, _WRITE, _PIPELINES = "read", "write", "pipelines"
 #: Ratios of CPU: how much of the other's CPU ours takes, turned over. All are of one run.
 ROWS: Final = (
     Row(_READ, "read by path / Parquet", PATH7, PARQUET, 0.35, by="cpu_us"),
@@ -41,7 +41,7 @@ ROWS: Final = (
     Row(_WRITE, "direct write / bulk put of a client", DIRECT, CLIENT, 0.5),
     Row(_WRITE, "atomic / direct write", ATOMIC, DIRECT, 0.7),
 )
-KEYS: Final = (_READ, _WRITE)
+KEYS: Final = (_READ, _WRITE, _PIPELINES)
 
 BUDGET_S: Final = 900.0
 PLANTED_S: Final = 1.0
@@ -66,6 +66,7 @@ class SparkRun(Run):
     def __init__(self, size: Size, keys: Sequence[str], folder: Path) -> None:
         super().__init__(size, keys, folder, budget_s=BUDGET_S, share=1.0)
         self.size = size
+        self.values: list[Value] = []
 
     def groups(self) -> Sequence[Group]:
         """There are none: passes are not cut into slices."""
@@ -77,9 +78,9 @@ class SparkRun(Run):
 
     def do_passes(self, say: Say) -> None:
         """Warm up, then run every side once in each round, every other round backwards."""
+        from bench_spark_processes import Meter  # noqa: PLC0415  # as above
         from bench_spark_sides import (  # noqa: PLC0415  # other benchmarks need no PySpark
             Bench,
-            Meter,
             timed,
         )
 
@@ -87,6 +88,8 @@ class SparkRun(Run):
             bench = Bench(folder, self.size.messages)
             meter = Meter()
             try:
+                if _PIPELINES in self.keys:
+                    self._do_pipelines(bench, folder, say)
                 sides = self._sides(bench)
                 for turn in range(-self.size.warm, self.size.rounds):
                     begun = self.spent_s
@@ -102,6 +105,13 @@ class SparkRun(Run):
                     say(f"{'warm-up' if turn < 0 else 'round'}: {self.spent_s - begun:.0f} s")
             finally:
                 bench.close()
+
+    def _do_pipelines(self, bench: Bench, folder: Path, say: Say) -> None:
+        from bench_spark_pipelines import pipelines  # noqa: PLC0415  # as above
+
+        begun = self.spent_s
+        self.values += pipelines(bench.spark, folder, self.size.messages)
+        say(f"pipelines: {self.spent_s - begun:.0f} s")
 
     def _sides(self, bench: Bench) -> dict[str, tuple[Callable[[], None], int]]:
         """Return what is timed for the keys that are wanted, and how many messages each takes."""
@@ -133,9 +143,13 @@ class SparkRun(Run):
         written = self.size.messages // 10
         size = f"{self.size.messages:,} messages of 200 bytes, {written:,} written in a pass, "
         size += f"{self.size.warm} passes not counted"
-        table = ratio_table(self.rows(), self.results, self.sync_ms)
         known = self.circumstances(size).replace("rounds of cells of 0 s", "rounds of full passes")
-        return f"{known}\n\n{table}\n"
+        parts = [known]
+        if self.results:
+            parts.append(ratio_table(self.rows(), self.results, self.sync_ms))
+        if self.values:
+            parts.append(value_table(self.values))
+        return "\n\n".join(parts) + "\n"
 
 
 def _every_column() -> str:

@@ -7,7 +7,6 @@ Does not know: rounds, tables, goals (bench_spark.py).
 from __future__ import annotations
 
 import os
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from bench_figures import Figure
+from bench_spark_processes import Meter
 from bench_spark_writes import Writes
 from embedq import Broker
 from embedq.spark import session
@@ -44,7 +44,6 @@ _RAW_TYPES: Final = {
 }
 _FETCHED: Final = 8192
 _PATIENCE_S: Final = 60
-_TICK: Final = os.sysconf("SC_CLK_TCK")
 
 _HOST: Final = """
 import sys
@@ -53,60 +52,6 @@ with Broker(sys.argv[1], durability="normal"):
     print(flush=True)
     sys.stdin.read()
 """
-
-
-class Meter:
-    """The CPU of this process and of all below it, those that have ended, too.
-
-    The kernel adds that of an ended process to its parent's, unless the parent ignores SIGCHLD,
-    as PySpark's daemon does. What such children had when they were last seen is remembered.
-    """
-
-    def __init__(self) -> None:
-        self._lost: dict[tuple[int, str], float] = {}
-
-    def seconds(self) -> float:
-        """Return what all have used until now."""
-        fields = _processes()
-        children: dict[int, list[int]] = {}
-        for pid, found in fields.items():
-            children.setdefault(int(found[1]), []).append(pid)
-        below, total, alive = [os.getpid()], 0.0, set()
-        while below:
-            one = below.pop()
-            used = sum(map(int, fields[one][11:15])) / _TICK
-            total += used
-            mine = children.get(one, [])
-            below += mine
-            if _ignores_children(one):
-                for child in mine:
-                    known = (child, fields[child][19])
-                    alive.add(known)
-                    self._lost[known] = sum(map(int, fields[child][11:15])) / _TICK
-        return total + sum(used for known, used in self._lost.items() if known not in alive)
-
-
-def _processes() -> dict[int, list[str]]:
-    """Return what /proc/PID/stat has of each process, from its state on."""
-    found: dict[int, list[str]] = {}
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            fields = (entry / "stat").read_text("ascii", "replace").rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        found[int(entry.name)] = fields
-    return found
-
-
-def _ignores_children(pid: int) -> bool:
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text("ascii", "replace").splitlines()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    masks = [line.split()[1] for line in lines if line.startswith("SigIgn:")]
-    return bool(masks) and bool(int(masks[0], 16) >> (signal.SIGCHLD - 1) & 1)
 
 
 class Bench:

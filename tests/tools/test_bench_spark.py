@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
 
 import bench
 import bench_spark
-from bench_figures import Figure, Row
+from bench_figures import Figure, Row, Value
 from bench_run import Options
 from embedq.errors import MissingExtra
 
@@ -49,11 +52,13 @@ def test_the_report_has_every_row_and_says_which_goal_is_missed(tmp_path):
     run.look_at_machine(1)
     run.look_at_machine(1)
     run.results = {name: [Figure(1000.0, 5.0)] for name in CELLS}
+    run.values = [Value("pipelines", "archive, 20,000 deliveries", "3 s")]
     text = run.report()
     for row in bench_spark.ROWS:
         assert row.title in text
     assert "**no**" in text  # 2 columns are no quicker than 7 here
     assert "20,000 messages" in text
+    assert re.search(r"archive, 20,000 deliveries \|\s+3 s \|", text)
 
 
 def test_without_pyspark_it_says_what_to_install(monkeypatch, tmp_path):
@@ -83,7 +88,7 @@ def burn(seconds: float) -> list[str]:
 
 @pytest.mark.spark
 def test_the_meter_counts_processes_that_have_ended():
-    from bench_spark_sides import Meter
+    from bench_spark_processes import Meter
 
     meter = Meter()
     before = meter.seconds()
@@ -93,7 +98,7 @@ def test_the_meter_counts_processes_that_have_ended():
 
 @pytest.mark.spark
 def test_the_meter_never_runs_backwards_when_a_parent_ignores_its_children_ends():
-    from bench_spark_sides import Meter
+    from bench_spark_processes import Meter
 
     # Its child burns, says so, and ends when it is told to; nobody gets its CPU then.
     child = "import time, sys\nwhile time.process_time() < 0.3: pass\nprint(flush=True)\ninput()"
@@ -116,3 +121,27 @@ def test_the_meter_never_runs_backwards_when_a_parent_ignores_its_children_ends(
         assert parent.stdout.readline() == b"gone\n"
         assert meter.seconds() >= burnt >= before + 0.25
         parent.stdin.close()
+
+
+@pytest.mark.spark
+def test_memory_that_a_process_below_takes_is_seen():
+    from bench_spark_processes import memory_of_tree
+
+    before = memory_of_tree()
+    code = 'taken = b"x" * (1 << 26)\nprint(flush=True)\ninput()'
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        assert memory_of_tree() - before >= 1 << 26
+        child.communicate(b"\n", 60)
+
+
+@pytest.mark.spark
+def test_the_history_of_the_pipelines_has_a_failure_in_twenty(tmp_path):
+    from bench_spark_pipelines import make_history
+
+    make_history(tmp_path / "q.db", 2_000)
+    with closing(sqlite3.connect(tmp_path / "q.db")) as connection:
+        rows = connection.execute("SELECT count(*), count(error) FROM delivery").fetchone()
+    assert rows == (2_000, 100)
