@@ -33,8 +33,9 @@ _OPEN_MOST: Final = 4_096
 #: Messages in one claim where some bodies are so large that they count by themselves.
 _MOST_LARGE: Final = 4
 #: What executors say in a program that ends without having stopped its broker: Python's main
-#: thread is over, and a loop that still runs in another one can start no threads any more.
-_PROGRAM_ENDS: Final = "cannot schedule new futures after interpreter shutdown"
+#: thread is over, and a loop that still runs in another one can start no threads any more. They go
+#: on with "interpreter shutdown", or, once a thread of theirs has seen that end, with "shutdown".
+_PROGRAM_ENDS: Final = "cannot schedule new futures after "
 #: Bytes of a message beside body and headers, on the wire.
 _ENVELOPE: Final = 128
 

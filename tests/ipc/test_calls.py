@@ -173,3 +173,16 @@ def test_events_for_a_client_that_does_not_read_are_dropped_and_counted(
     assert session.waiting <= UNSENT_COUNT + 1
     other = called.peer()
     assert isinstance(call(other, "echo"), frames.Result)
+
+
+def test_a_call_at_the_end_of_a_program_is_left_to_the_next_host(
+    called: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    peer = called.peer()
+    # So a thread of the pool leaves it that has seen the end of Python's main thread.
+    called.server._serving._calls._callers.shutdown(wait=False)
+    n = peer.n()
+    peer.send(frames.Call(n, "echo", msgspec.Raw(b"\x90")))
+    peer.put(called.q, b"answered later than a call would be")
+    assert not [told for told in peer.inbox if getattr(told, "n", None) == n]
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
