@@ -1,9 +1,11 @@
 """Kill -9 at random moments: nothing confirmed is lost, nothing acked comes back (P1 to P5)."""
 
 import os
+import sys
 
 import pytest
 
+from tests.reliability.invariants_events import Closed, Opened
 from tests.reliability.killing import Chain, Report, chain, worker
 from tests.reliability.worker import Job
 
@@ -12,6 +14,20 @@ pytestmark = pytest.mark.reliability
 #: Three chains a mode, so that they run beside each other; 39 deaths in each mode. With
 #: EMBEDQ_TEST_LONG=1 eight, and 104.
 CHAINS, DEATHS = 8 if os.environ.get("EMBEDQ_TEST_LONG") else 3, 13
+
+#: Runs the worker program in a process that has no turn between a fork and the end of its child.
+LATE = """
+import os
+fork = os.fork
+def late():
+    pid = fork()
+    if pid:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    return pid
+os.fork = late
+from tests.reliability.worker import main
+main()
+"""
 
 
 @pytest.mark.parametrize("number", range(CHAINS))
@@ -61,3 +77,11 @@ def test_a_host_that_closes_gives_back_what_was_leased(tmp_path):
             one.feed(events)
             assert one.deaths == 0
             assert one.check(drain=number == 2) == []
+
+
+def test_what_a_host_says_is_heard_though_its_parent_has_no_turn(tmp_path):
+    with worker(sys.executable, "-c", LATE) as program:
+        events, status = program.run(Job(path=str(tmp_path / "q.db"), kind="script"))
+    assert status == 0
+    assert isinstance(events[0], Opened)
+    assert isinstance(events[-1], Closed)

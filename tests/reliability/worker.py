@@ -213,6 +213,7 @@ def child(job: Job) -> None:
     """Do a job in a forked child, which ends here."""
     code = 1
     try:
+        say(Started(os.getpid()))  # not the parent: it may have its turn after the first events
         work(job, say)
         code = 0
     except BaseException:  # the parent reads the text, and the code says that something was wrong
@@ -233,7 +234,6 @@ def main() -> None:
         if pid == 0:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             child(job)
-        say(Started(pid))
         _, status = os.waitpid(pid, 0)
         say(Ended(os.waitstatus_to_exitcode(status)))
 
