@@ -3,6 +3,7 @@
 import faulthandler
 import os
 import signal
+import sys
 
 import hypothesis
 import pytest
@@ -11,6 +12,11 @@ import pytest
 import tests.conformance.assertions  # noqa: F401
 
 IN_CI = bool(os.environ.get("CI"))
+
+# Where nothing that was compiled may be kept, as in many images of containers, each of some
+# thousand processes compiles all that it imports: 0.36 s of CPU for an engine instead of 0.17.
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
+    sys.dont_write_bytecode = False
 
 # What a script starts in its background ignores SIGINT, and so would every program that a test
 # starts in order to interrupt it.
