@@ -64,6 +64,19 @@ def test_what_was_removed_is_not_there_and_can_be_made_anew(tmp_path):
     assert (found["body"]["type"], found["body"]["channels"][0]["filter"]) == ("disk", None)
 
 
+def test_a_queue_that_was_removed_under_its_subscribers_stays_removed(tmp_path):
+    path = tmp_path / "q.db"
+    with Broker(path) as broker:
+        listener = broker.listen(URL)
+        with closing(Ws(listener)) as admin, closing(Ws(listener)) as client:
+            admin.do(**create(channel="c"))
+            client.do(cmd="sub", mq="q", channel="c")
+            admin.do(cmd="remove", mq="q")
+            assert client.next()["status"] == 404
+    (found,) = restarted(path, query())
+    assert found["status"] == 404
+
+
 def test_a_channel_that_was_removed_begins_without_its_settings(tmp_path):
     path = tmp_path / "q.db"
     restarted(path, create(channel="c", channelMask=2, filter="a"))

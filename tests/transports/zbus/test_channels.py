@@ -208,8 +208,9 @@ def test_a_channel_is_deleted_with_its_last_subscriber(queue, ws):
 @pytest.mark.parametrize(
     ("what", "text"), [({}, "MQ(q) Not Found"), ({"channel": "c"}, "Channel(c) Not Found")]
 )
-def test_subscribers_are_told_of_a_removal_and_can_come_back(queue, ws, what, text):
-    admin, client = ws(), subscribe(ws())
+@pytest.mark.parametrize("window", [None, 0])
+def test_subscribers_are_told_of_a_removal_and_can_come_back(queue, ws, what, text, window):
+    admin, client = ws(), subscribe(ws(), window=window)
     assert admin.do(cmd="remove", mq="q", **what)["status"] == 200
     told = client.next()
     assert (told["status"], told["body"]) == (404, text)
@@ -218,6 +219,7 @@ def test_subscribers_are_told_of_a_removal_and_can_come_back(queue, ws, what, te
     subscribe(client)
     admin.do("again", cmd="pub", mq="q")
     assert bodies(client, 1) == ["again"]
+    nothing_more(client)
 
 
 def test_a_push_over_http_is_a_response(queue, http):

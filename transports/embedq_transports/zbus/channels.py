@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter, deque
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from embedq.errors import EmbedqError, GroupNotFound, QueueNotFound
@@ -75,7 +76,7 @@ class Channels:
                 group=key[1],
                 credit=None if window is None else max(0, window),
                 create=False,
-                failed=lambda error: self._gone(key, error),
+                failed=lambda error: self._failed(watch, error),
             )
             _unpark(place)
 
@@ -128,19 +129,26 @@ class Channels:
 
     # ------------------------------------------------------------------------------- the end
 
-    def _gone(self, key: tuple[str, str], error: EmbedqError) -> None:
-        """A channel was removed, or cannot be had any more: say so, nothing comes from it."""
-        watch = self._watches.pop(key, None)
-        if watch is None:
-            return
-        hub = self._session.hub
-        place = hub.channel(*key)
-        if watch in place.watches:
-            place.watches.remove(watch)
-        status, text = status_of(error), error.message
+    def _failed(self, watch: Watch, error: EmbedqError) -> None:
+        """Nothing can be had from a channel any more."""
         if isinstance(error, GroupNotFound | QueueNotFound):
-            is_gone = key[0] in hub.removed
-            status, text = 404, no_mq(watch.mq) if is_gone else no_channel(watch.channel)
+            self.removed(watch)
+        else:
+            self._gone(watch, status_of(error), error.message)
+
+    def removed(self, watch: Watch) -> None:
+        """A channel is gone, alone or with its queue."""
+        is_gone = watch.key[0] in self._session.hub.removed
+        self._gone(watch, 404, no_mq(watch.mq) if is_gone else no_channel(watch.channel))
+
+    def _gone(self, watch: Watch, status: int, text: str) -> None:
+        """Nothing comes from a channel any more: say so, once, also who has no room."""
+        if self._watches.get(watch.key) is not watch:
+            return
+        del self._watches[watch.key]
+        self._session.hub.leave(watch)
+        if watch.subscription is not None:
+            watch.subscription.close()
         # Some clients look up every message by its id, and fail if it has none.
         answer = told(status, text, str(uuid.uuid4()))
         answer.headers.update(mq=watch.mq, channel=watch.channel)
@@ -151,9 +159,9 @@ class Channels:
         session, hub = self._session, self._session.hub
         watches, self._watches = self._watches, {}
         for (queue, group), watch in watches.items():
-            place = hub.channel(queue, group)
-            if watch in place.watches:
-                place.watches.remove(watch)
+            place = hub.leave(watch)
+            if place is None:
+                continue
             _unpark(place)
             if session.connection.site.is_draining or place.watches:
                 continue
@@ -162,6 +170,12 @@ class Channels:
                 session.commands.remove_all(session.connection.site.broker, queue)
             elif place.mask & DELETE_ON_EXIT:
                 session.commands.remove_channel(session.connection.site.broker, queue, group)
+
+
+def tell_removed(watches: Iterable[Watch]) -> None:
+    """Tell who subscribes to what was removed: who has no room would not notice."""
+    for watch in watches:
+        watch.session.channels.removed(watch)
 
 
 def tag_of(delivery: Delivery) -> str | None:

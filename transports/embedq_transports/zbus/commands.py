@@ -18,6 +18,7 @@ from embedq.names import from_wire
 from embedq.net import Access
 from embedq_transports.zbus.answers import shown, told
 from embedq_transports.zbus.book import BOOK, Then
+from embedq_transports.zbus.channels import tell_removed
 from embedq_transports.zbus.envelope import draft_of
 from embedq_transports.zbus.errors import failed, no_channel, no_mq
 from embedq_transports.zbus.making import Making
@@ -27,6 +28,7 @@ from embedq_transports.zbus.task import Task
 
 if TYPE_CHECKING:
     from embedq.broker.stats import QueueStats
+    from embedq_transports.zbus.hub import Watch
     from embedq_transports.zbus.session import ZbusSession
 
 #: How commands that need them say that they are missing.
@@ -137,18 +139,21 @@ class Commands:
     def remove_channel(
         self, broker: Access, queue: str, group: str, then: Then = lambda _error: None
     ) -> None:
-        """Remove a channel."""
+        """Remove a channel. What has begun goes on without its client."""
         session = self._session
-        if broker.may("manage", queue):
-            session.hub.forget(queue, group)
+        if not broker.may("manage", queue):
+            broker.remove_group(queue, group, then)  # which tells it
+            return
+        watches = session.hub.forget(queue, group)
 
         def removed(error: EmbedqError | None) -> None:
             if error is None or isinstance(error, QueueNotFound | GroupNotFound):
+                tell_removed(watches)
                 session.hub.keep(session.connection, queue, group, then)
             else:
-                then(error)
+                session.connection.called_back(lambda: then(error))
 
-        broker.remove_group(queue, group, removed)
+        session.connection.site.broker.remove_group(queue, group, removed)
 
     def remove_all(self, broker: Access, queue: str, then: Then = lambda _error: None) -> None:
         """Remove a queue with its channels and messages; the broker keeps its name.
@@ -157,18 +162,20 @@ class Commands:
         """
         session, office = self._session, broker.office
         hub, listener = session.hub, session.connection.site.broker
+        watches: list[Watch] = []
 
         def found(groups: list[str] | EmbedqError) -> None:
             if isinstance(groups, EmbedqError):
                 then(groups)
                 return
-            hub.forget(queue)
+            watches.extend(hub.forget(queue))
             remove_next(groups)
 
         def remove_next(groups: list[str], _error: EmbedqError | None = None) -> None:
             if groups:
                 listener.remove_group(queue, groups[0], partial(remove_next, groups[1:]))
             else:
+                tell_removed(watches)
                 listener.call(lambda: office.purge(queue), purged)
 
         def purged(count: int | EmbedqError) -> None:

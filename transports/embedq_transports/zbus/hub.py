@@ -148,7 +148,8 @@ class Hub:
         """
         known = self._queues.get(queue)
         place = None if known is None or group is None else known.channels.get(group)
-        if known is None or (group is not None and place is None):
+        # Who lags behind a removal may have made a queue known again.
+        if known is None or queue in self.removed or (group is not None and place is None):
             entry = Entry(queue, group, removed=True)
         elif place is not None:
             entry = Entry(queue, group, mask=place.mask, filter=place.filter.text)
@@ -180,13 +181,25 @@ class Hub:
         """Return what is known of a queue, if anything is."""
         return self._queues.get(queue)
 
-    def forget(self, queue: str, group: str | None = None) -> None:
-        """A queue, or a channel of it, is gone."""
+    def forget(self, queue: str, group: str | None = None) -> list[Watch]:
+        """A queue, or a channel of it, is gone; return who has to be told."""
         if group is None:
-            self._queues.pop(queue, None)
             self.removed.add(queue)
-        elif queue in self._queues:
-            self._queues[queue].channels.pop(group, None)
+            known = self._queues.pop(queue, None)
+            return [] if known is None else list(known.watches())
+        known = self._queues.get(queue)
+        place = None if known is None else known.channels.pop(group, None)
+        return [] if place is None else list(place.watches)
+
+    def leave(self, watch: Watch) -> Channel | None:
+        """A subscription has ended; return its channel, None if that is gone."""
+        queue, group = watch.key
+        known = self._queues.get(queue)
+        place = None if known is None else known.channels.get(group)
+        if place is None or watch not in place.watches:
+            return None
+        place.watches.remove(watch)
+        return place
 
     def is_served(self, queue: str) -> bool:
         """Whether anybody subscribes to a queue."""
