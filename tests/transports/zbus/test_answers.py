@@ -82,6 +82,21 @@ def test_a_push_over_http_is_a_response_with_the_status_200_or_its_own():
     assert to_response(Answer({}, TEXT, b"", 418)).startswith(b"HTTP/1.1 418 I'm a Teapot\r\n")
 
 
+@pytest.mark.parametrize("status", [100, 101, 199, 204, 304])
+def test_a_status_that_means_another_frame_of_http_is_none_for_a_body(status):
+    data = to_response(Answer({}, TEXT, b"body", status))
+    assert data.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert data.endswith(b"Content-Length: 4\r\n\r\nbody")
+
+
+def test_no_content_has_no_length():
+    data = to_response(Answer({"id": "1"}, BYTES, b"", 204))
+    assert data.startswith(b"HTTP/1.1 204 No Content\r\nid: 1\r\n")
+    assert b"ontent-" not in data
+    assert to_response(Answer({}, BYTES, b"", 304)).startswith(b"HTTP/1.1 304 Not Modified\r\n")
+    assert to_response(Answer({}, BYTES, b"", 102)).startswith(b"HTTP/1.1 200 OK\r\n")
+
+
 def test_messages_in_an_answer_have_five_members_each():
     found = messages([Answer({"b": 1, "a": None}, TEXT, b"x", None, "/u", "GET")])
     answer = shown(found, "1")

@@ -41,6 +41,8 @@ OF_HTTP: Final = frozenset(
         "upgrade",
     }
 )
+#: Statuses whose responses end with their head.
+_BODILESS: Final = (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED)
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
@@ -114,16 +116,29 @@ def to_response(
         sent.sort(key=itemgetter(0))
     content_type = given or (JSON_TYPE if answer.kind == JSON else default_type(answer.kind))
     body = to_http(answer.kind, answer.body, given or None)
-    lines = [_first_line(200 if answer.status is None else answer.status)]
+    status = _status_of(answer.status, body)
+    lines = [_first_line(status)]
     for _, name, value in sent:
         lines += _header(name, value)
     if extra:
         lines += [f"{name}: {value}" for name, value in extra.items()]
     lines.append("Connection: Keep-Alive" if keep else "Connection: close")
-    lines += _header("Content-Type", content_type)
-    lines.append(f"Content-Length: {len(body)}\r\n\r\n")
-    head = "\r\n".join(lines).encode("utf-8", "replace")
+    if status != HTTPStatus.NO_CONTENT:
+        lines += _header("Content-Type", content_type)
+        lines.append(f"Content-Length: {len(body)}")
+    head = ("\r\n".join(lines) + "\r\n\r\n").encode("utf-8", "replace")
     return head if bare else head + body
+
+
+def _status_of(status: int | None, body: bytes) -> int:
+    """Return the status of a response: services and publishers may say any.
+
+    Behind an interim one a client waits for another, and of some it reads no body: what follows
+    would be read as the next response.
+    """
+    if status is None or status < HTTPStatus.OK or (body and status in _BODILESS):
+        return HTTPStatus.OK
+    return status
 
 
 def sentence(status: int, text: str, wire_id: str, *, keep: bool) -> bytes:
