@@ -1,6 +1,6 @@
 """Run the gate: every check a change must pass, as one table.
 
-Knows: the steps, their order (quick ones first), the command that mends each.
+Knows: the steps, their order in the table, the command that mends each, what runs beside what.
 Does not know: what the steps check; their rules stand in pyproject.toml and beside them.
 """
 
@@ -10,6 +10,7 @@ import argparse
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -47,6 +48,8 @@ TESTS = Step(
     (PYTHON, "-m", "pytest", *pytest_arguments([])),
     "python tools/dev.py test --last-failed",
 )
+#: Steps that run at the same time; the tests, which take all cores, run after them.
+AT_ONCE = 2
 
 
 class Result(NamedTuple):
@@ -75,8 +78,9 @@ def perform(step: Step, *, show: bool) -> Result:
         code, output = 127, f"{step.command[0]} cannot be run: {error}\n"
     result = Result(step, code, time.monotonic() - started)
     if code != 0 and output:
-        print(f"--- {step.name} " + "-" * (90 - len(step.name)))
-        print(output, end="" if output.endswith("\n") else "\n", flush=True)
+        end = "" if output.endswith("\n") else "\n"
+        # In one piece: another step may have something to say, too.
+        print(f"--- {step.name} {'-' * (90 - len(step.name))}\n{output}{end}", end="", flush=True)
     return result
 
 
@@ -103,7 +107,12 @@ def main(argv: list[str]) -> int:
     if unknown := set(options.steps) - {step.name for step in steps}:
         parser.error(f"no such step: {', '.join(sorted(unknown))}")
     chosen = [step for step in steps if not options.steps or step.name in options.steps]
-    results = [perform(step, show=step is TESTS) for step in chosen]
+    quick = [step for step in chosen if step is not TESTS]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        # The types take longer than all others, which are done beside them: they begin first.
+        begun = {step: pool.submit(perform, step, show=False) for step in reversed(quick)}
+        results = [begun[step].result() for step in quick]
+    results += [perform(TESTS, show=True)] if TESTS in chosen else []
     print(table(results))
     return int(any(result.code for result in results))
 

@@ -197,6 +197,22 @@ def test_a_failed_install_leaves_no_stamp(tmp_path: Path) -> None:
     assert place.read_stamp() == {}
 
 
+@pytest.mark.parametrize(("forbidden", "compiles"), [("1", "by pip"), ("", "later")])
+def test_pip_compiles_only_where_nobody_else_may(
+    tmp_path: Path, monkeypatch, forbidden: str, compiles: str
+) -> None:
+    ran: list[list[str]] = []
+
+    def run(command: list[str], **_: object) -> int:
+        ran.append(command)
+        return 0
+
+    monkeypatch.setattr(environment, "run", run)
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", forbidden)
+    Environment(tmp_path / "env", print).install(["something"])
+    assert ("--no-compile" in ran[-1]) is (compiles == "later")
+
+
 def test_a_folder_that_is_no_environment_is_never_emptied(tmp_path: Path) -> None:
     (tmp_path / "work.txt").write_text("mine")
     with pytest.raises(SetupError, match="remove it yourself"):

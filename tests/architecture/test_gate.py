@@ -50,6 +50,27 @@ def test_one_failure_fails_the_gate(monkeypatch, capsys) -> None:
     assert check.main(["--fast", "good"]) == 0
 
 
+#: Ends once both files are there, of which it makes one.
+MEETS = """
+import pathlib, sys, time
+mine, other = map(pathlib.Path, sys.argv[1:])
+mine.touch()
+until = time.monotonic() + 60
+while not other.exists():
+    assert time.monotonic() < until
+    time.sleep(0.02)
+"""
+
+
+def test_steps_run_beside_the_longest_one(monkeypatch, tmp_path: Path, capsys) -> None:
+    one, two = str(tmp_path / "one"), str(tmp_path / "two")
+    first = Step("first", (sys.executable, "-c", MEETS, one, two), "")
+    last = Step("last", (sys.executable, "-c", MEETS, two, one), "")
+    monkeypatch.setattr(check, "STEPS", (first, last))
+    assert check.main(["--fast"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["first", "last"]
+
+
 def test_ci_runs_the_gate_and_then_the_tests_last() -> None:
     script = ROOT / ".ci" / "run"
     assert script.stat().st_mode & 0o111
