@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -117,6 +118,20 @@ def test_names_are_utf8_or_latin_1():
 def test_a_body_in_chunks_is_whole_and_what_stands_behind_it_is_no_header():
     found = only(CHUNKED)
     assert (found.text("cmd"), found.body) == ("pub", b"abcde")
+
+
+def test_a_body_in_tiny_chunks_takes_no_more_memory_than_it_has():
+    wire, count = ServerWire(), 20_000
+    assert wire.feed(CHUNKED.partition(b"3\r\n")[0]) == []
+    tracemalloc.start()
+    try:
+        for _ in range(count // 100):
+            assert wire.feed(b"2\r\nab\r\n" * 100) == []
+        now, _peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert now < 4 * 2 * count
+    assert only(b"0\r\n\r\n", wire).body == b"ab" * count
 
 
 def test_a_client_that_waits_for_leave_to_send_its_body_gets_it():

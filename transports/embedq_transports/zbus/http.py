@@ -63,9 +63,10 @@ class HttpReader:
         self._out: list[Request | Write | Fault] = []
         self._target = b""
         self._headers: list[tuple[bytes, bytes]] = []
-        self._parts: list[bytes] = []
+        #: What has come of a body: chunks may be tiny, each would take as much as fifty bytes.
+        self._body: bytes | bytearray = b""
         self._in_head = self._in_body = self._announced = False
-        self._head = self._body = self._unfinished = 0
+        self._head = self._unfinished = 0
         #: Nothing more is read.
         self.closed = False
 
@@ -118,8 +119,8 @@ class HttpReader:
         self._in_head = True
         self._target = b""
         self._headers = []
-        self._parts = []
-        self._head = self._body = self._unfinished = 0
+        self._body = b""
+        self._head = self._unfinished = 0
 
     def on_url(self, part: bytes) -> None:
         """A part of its target."""
@@ -175,12 +176,16 @@ class HttpReader:
         """A part of the body."""
         if self.closed:
             return
-        self._body += len(part)
-        if self._body > self._limits.body_bytes:
-            self._parts = []
+        body = self._body
+        if len(body) + len(part) > self._limits.body_bytes:
+            self._body = b""
             self._refuse(413, "too_large", "the body is too large")
+        elif not body:
+            self._body = part
+        elif isinstance(body, bytearray):
+            body += part
         else:
-            self._parts.append(part)
+            self._body = bytearray(body) + part
 
     def on_message_complete(self) -> None:
         """The request is complete."""
@@ -194,9 +199,7 @@ class HttpReader:
             return
         keep = self._parser.should_keep_alive() or upgrade
         method = self._parser.get_method().decode("ascii")
-        request = Request(
-            method, self._target, self._headers, b"".join(self._parts), keep, upgrade
-        )
-        self._parts = []
+        request = Request(method, self._target, self._headers, bytes(self._body), keep, upgrade)
+        self._body = b""
         self._out.append(request)
         self.closed = not keep
