@@ -181,6 +181,17 @@ def test_head_gets_the_head(http, created):
     assert client.query(cmd="query", mq="q").status == 200
 
 
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [("Host: evil.example", 403), ("Content-Type: multipart/form-data", 400)],
+)
+def test_head_gets_the_head_of_a_refusal(http, head, status):
+    client = http()
+    client.send(f"HEAD / HTTP/1.1\r\n{head}\r\nContent-Length: 1\r\n\r\nx".encode())
+    assert client.response(bare=True).status == status
+    assert client.query(cmd="query", mq="nowhere").status == 404
+
+
 def test_a_query_of_the_root_is_a_command(broker, http, created):
     client = http()
     client.send(b"GET /?cmd=pub&mq=q&body=h%C3%A9 HTTP/1.1\r\n\r\n")

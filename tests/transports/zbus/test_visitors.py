@@ -114,6 +114,14 @@ def test_a_page_that_is_named_sends_over_http_and_reads_answers(asking):
     assert "cors" in answer.body.decode()
 
 
+def test_a_page_that_is_named_reads_what_is_wrong_with_its_form(asking):
+    client = asking(cors="http://e.com")
+    form = {"Origin": "http://e.com", "Content-Type": "multipart/form-data"}
+    answer = client.query(b"x", **form)
+    assert answer.status == 400
+    assert answer.headers["access-control-allow-origin"] == "http://e.com"
+
+
 def test_pages_that_may_send_over_http_may_not_open_a_websocket_and_the_other_way_round(broker):
     upgrade = UPGRADE.replace(b"Host:", b"Origin: http://e.com\r\nHost:")
     client = Http(broker.listen(URL, transport=ZBUS, cors="http://e.com"))

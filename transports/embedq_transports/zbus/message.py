@@ -97,12 +97,17 @@ class Opened(msgspec.Struct, frozen=True):
 
 
 class Malformed(msgspec.Struct, frozen=True):
-    """What is no zbus message, or may not come: it is answered, and the connection lives."""
+    """What is no zbus message, or may not come: it is answered, and the connection lives.
+
+    `last`, `bare`: see Came. `origin`: the page that it is from, if it may read the answer.
+    """
 
     text: str = "json format required"
     wire_id: str | None = None
     last: bool = False
     status: int = 400
+    bare: bool = False
+    origin: str = ""
 
 
 class Fault(msgspec.Struct, frozen=True):

@@ -151,10 +151,11 @@ class ZbusSession(Session):
                 reply = self._replies.place()
                 reply.then = self._opened
                 self._replies.fill(reply, data)
-            case Malformed(text, wire_id, last, status):
+            case Malformed(text, wire_id, last, status, bare, origin):
                 if status == HTTPStatus.FORBIDDEN:
                     self.connection.site.count("refused", "page")
-                Task(self, last=last).done(told(status, text, wire_id))
+                task = Task(self, last=last, bare=bare, origin=origin)
+                task.done(told(status, text, wire_id))
             case Fault(code, text, answer):
                 self.connection.site.faulty(self.connection, code, text)
                 self._cause = "protocol"

@@ -101,11 +101,13 @@ class ServerWire:
                 request.method, request.target, request.headers, request.body, self._limits
             )
         except NoMessage as error:
-            wire_id = next((v for n, v in request.headers if n.lower() == b"id"), None)
-            name = None if wire_id is None else wire_id.decode("utf-8", "replace")
-            events.append(Malformed(str(error), name, last=not request.keep))
+            wire_id, origin = (_said(request, name) for name in (b"id", b"origin"))
+            last, bare = not request.keep, request.method == "HEAD"
+            events.append(
+                Malformed(str(error), wire_id, last=last, bare=bare, origin=origin or "")
+            )
             return
-        fields, last = message.fields, not request.keep
+        fields, last, bare = message.fields, not request.keep, request.method == "HEAD"
         if self._visitors is not None:
             refused = self._visitors.refuses(
                 fields.get("host"),
@@ -114,9 +116,10 @@ class ServerWire:
                 websocket=False,
             )
             if refused is not None:
-                events.append(Malformed(refused, message.text("id"), last=last, status=403))
+                wire_id = message.text("id")
+                events.append(Malformed(refused, wire_id, last=last, status=403, bare=bare))
                 return
-        events.append(Came(message, last=last, bare=request.method == "HEAD"))
+        events.append(Came(message, last=last, bare=bare))
 
     def _handshake(self, request: Request) -> Opened | Fault:
         """Answer the wish for a WebSocket."""
@@ -147,3 +150,9 @@ class ServerWire:
             except NoMessage as error:
                 events.append(Malformed(str(error)))
         self.closed = reader.closed
+
+
+def _said(request: Request, wanted: bytes) -> str | None:
+    """Return a header of a request that is no message."""
+    found = next((value for name, value in request.headers if name.lower() == wanted), None)
+    return None if found is None else found.decode("utf-8", "replace")
