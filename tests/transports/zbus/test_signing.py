@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
 
 import pytest
@@ -185,6 +187,28 @@ def test_a_request_over_http_is_signed_without_what_its_library_adds():
         '"mq":"M","signFields":"h.*,body"}}'
     )
     assert wanted in texts
+
+
+def test_a_name_that_is_added_in_another_case_breaks_the_signature():
+    text = '{"headers":{"apiKey":"K","signFields":"h.mq"%s}}'
+    secret = b"secret"
+    wanted = text % ',"mq":"mine"'
+    signature = hmac.new(secret, b'{"headers":{"apiKey":"K","mq":"mine","signFields":"h.mq"}}',
+                         hashlib.sha256).hexdigest()  # fmt: skip
+    for added, proves in [("", True), (',"MQ":"mine"', True), (',"MQ":"other"', False)]:
+        signed_text = wanted[:-2] + f',"signature":"{signature}"' + added + "}}"
+        message = message_of_json(signed_text.encode(), keep_raw=True)
+        assert proof(message, constant=False)(secret) is proves
+
+
+def test_what_is_called_over_http_has_to_be_signed():
+    def texts(*headers: tuple[bytes, bytes]) -> list[str]:
+        headers = ((b"apiKey", b"K"), (b"signature", b"00"), *headers)
+        message = message_of_request("GET", b"/svc", headers, b"", ZBUS_LIMITS)
+        return list(candidates(message, constant=False))
+
+    assert '{"headers":{"apiKey":"K","cmd":"pub"}}' in texts((b"cmd", b"pub"))
+    assert all('"url":"/svc"' in text for text in texts())
 
 
 def test_json_too_deep_to_be_read_proves_nothing():

@@ -46,8 +46,12 @@ class Number(str):
 def proof(message: Message, *, constant: bool) -> Callable[[bytes], bool]:
     """Return whether a secret signed this message. `constant`: also if nothing of it is signed.
 
-    Either case of hexadecimal digits will do. A message that is no JSON proves nothing.
+    Either case of hexadecimal digits will do. A message that is no JSON proves nothing, nor does
+    one with a header in two spellings: one of them may be signed, and the other be read.
     """
+    fields = message.fields
+    if any(fields[name.lower()] != value for name, value in message.headers.items()):
+        return lambda _secret: False
     given = (message.text("signature") or "").lower().encode("ascii", "replace")
 
     def proves(secret: bytes) -> bool:
@@ -121,7 +125,7 @@ def _selections(
     if fields is None:
         yield whole
         yield {"headers": own, **{n: v for n, v in whole.items() if n != "headers"}}
-        if message.raw is None:
+        if message.raw is None and message.text("cmd") is not None:  # else the URL is the command
             yield {"headers": own, **({"body": whole["body"]} if "body" in whole else {})}
         if constant:
             yield {"headers": {"apiKey": key}}
