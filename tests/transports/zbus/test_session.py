@@ -65,6 +65,14 @@ def test_credentials_are_never_stored(broker, created):
     assert '"K"' not in stored.headers["zbus"]
 
 
+def test_credentials_in_a_query_are_never_stored(broker, http, created):
+    client = http()
+    client.send(b"GET /?cmd=pub&mq=q&apiKey=KEY&signature=SIGN&body=x HTTP/1.1\r\n\r\n")
+    assert client.response().status == 200
+    (stored,) = broker.queue("q").peek(9)
+    assert not any(word in str(stored.headers) for word in ("KEY", "SIGN"))
+
+
 def test_headers_of_any_type_travel(created):
     created.do("x", cmd="pub", mq="q", n=5, flag=False, many=["a", 1], deep={"a": None}, nil=None)
     (found,) = created.do(cmd="take", mq="q", channel="c")["body"]

@@ -97,9 +97,20 @@ def test_the_query_of_the_root_is_a_command_if_no_header_is_one():
     found = only(b"GET /?cmd=pub&MQ=q%201&body=h%C3%A9 HTTP/1.1\r\nmq: other\r\n\r\n")
     assert (found.text("cmd"), found.text("mq")) == ("pub", "q 1")
     assert (found.kind, found.body) == (TEXT, "hé".encode())
+    assert found.url == "/"  # what the query said are headers now
     assert only(b"GET /?cmd=pub HTTP/1.1\r\ncmd: query\r\n\r\n").text("cmd") == "query"
     assert only(b"GET /x?cmd=pub HTTP/1.1\r\n\r\n").text("cmd") is None
     assert only(b"GET /?a=b HTTP/1.1\r\n\r\n").text("a") is None
+
+
+def test_a_target_may_name_the_host():
+    found = only(b"GET http://h:1/?cmd=pub&mq=q HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert (found.text("cmd"), found.text("mq"), found.text("host")) == ("pub", "q", "h:1")
+    found = only(b"GET HTTP://h/a?b HTTP/1.1\r\n\r\n")
+    assert (found.url, found.text("host")) == ("/a?b", "h")
+    assert only(b"GET http://h HTTP/1.1\r\n\r\n").url == "/"
+    assert only(b"GET http://h?cmd=pub HTTP/1.1\r\n\r\n").text("cmd") == "pub"
+    assert only(b"OPTIONS * HTTP/1.1\r\n\r\n").url == "*"
 
 
 def test_a_header_that_comes_twice_is_a_list():

@@ -6,6 +6,7 @@ Does not know: bytes on a connection (http.py, frames.py), what commands do.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
@@ -20,6 +21,8 @@ from embedq_transports.zbus.message import Message
 
 #: What the query of `/` may say instead of headers; `body` is the body.
 _BODY: Final = "body"
+#: A target as proxies get it, which servers have to read, too.
+_ABSOLUTE: Final = re.compile(rb"(?i:https?)://([^/?]*)(.*)", re.DOTALL)
 #: How deep the value of a header may be: it is read again for each consumer.
 _DEPTH: Final = 32
 #: Names of headers up to this length are remembered.
@@ -66,6 +69,8 @@ def message_of_request(
         else:
             seen[lower] = name
             named[name] = fields[lower] = _text(raw_value)
+    if not target.startswith(b"/"):
+        target = _from_absolute(target, fields)
     path, _, query = target.partition(b"?")
     asked = _asked(query, limits) if path == b"/" and query and "cmd" not in seen else {}
     said = asked.pop(_BODY, None)
@@ -81,8 +86,19 @@ def message_of_request(
             )
         except BadForm as error:
             raise NoMessage(str(error)) from error
-    url = "/" if target == b"/" else unquote_plus(target.decode("utf-8", "replace"))
+    # What a query said is in the headers now: it may be a signature, which is not to be kept.
+    url = "/" if asked or target == b"/" else unquote_plus(target.decode("utf-8", "replace"))
     return Message(named, fields, kind, data, url, method)
+
+
+def _from_absolute(target: bytes, fields: dict[str, Any]) -> bytes:
+    """Return path and query of a target that names the host, too; that host is what counts."""
+    found = _ABSOLUTE.fullmatch(target)
+    if found is None:
+        return target
+    fields["host"] = _text(found[1])
+    rest = found[2]
+    return rest if rest.startswith(b"/") else b"/" + rest
 
 
 def _asked(query: bytes, limits: ZbusLimits) -> dict[str, str]:
