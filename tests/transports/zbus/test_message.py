@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from embedq_transports.zbus.message import BadInteger, Message
+from embedq_transports.zbus.message import LONG, BadInteger, Message
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,13 @@ def test_a_number_may_be_a_text(value, number):
 def test_what_is_no_number_is_told_as_the_original_does(value):
     with pytest.raises(BadInteger, match="For input string"):
         Message({}, {"window": value}).number("window")
+
+
+def test_the_number_of_a_message_may_be_larger_than_an_int():
+    for value in (2**31, str(2**31), 2**63 - 1):
+        assert Message({}, {"offset": value}).number("offset", LONG) == int(value)
+    with pytest.raises(BadInteger):
+        Message({}, {"offset": str(2**63)}).number("offset", LONG)
 
 
 def test_a_flag_is_true_in_any_case_and_all_else_is_false():

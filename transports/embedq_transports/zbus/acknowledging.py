@@ -13,6 +13,7 @@ from embedq.limits import LIMITS
 from embedq.names import from_wire
 from embedq.net import Delivery
 from embedq_transports.zbus.errors import failed
+from embedq_transports.zbus.message import LONG
 from embedq_transports.zbus.task import Task
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ class Held:
         """Do an ack, a nack or a reject. Raises BadInteger."""
         message = task.message
         command = (message.text("cmd") or "").lower()
-        mq, channel, offset = message.text("mq"), message.text("channel"), message.number("offset")
+        mq, channel = message.text("mq"), message.text("channel")
+        offset = message.number("offset", LONG)
         if mq is None or channel is None or offset is None:
             missing = "mq" if mq is None else "channel" if channel is None else "offset"
             task.say(400, f"{command} command, missing {missing} field")

@@ -15,6 +15,7 @@ from embedq.names import from_wire
 from embedq.net import Delivery
 from embedq_transports.zbus.envelope import WIRE_ID
 from embedq_transports.zbus.errors import failed
+from embedq_transports.zbus.message import LONG
 from embedq_transports.zbus.tags import Filter
 from embedq_transports.zbus.task import Task
 
@@ -42,7 +43,7 @@ class Making:
         self._group = None if self._channel is None else from_wire(self._channel.encode())
         self._mask = message.number("mqmask")
         self._channel_mask = message.number("channelmask")
-        self._offset = message.number("offset")
+        self._offset = message.number("offset", LONG)
         filter_text = message.text("filter")
         self._filter = None if filter_text is None else Filter(filter_text)
         self._checksum = message.text("checksum")

@@ -13,9 +13,11 @@ import msgspec
 
 from embedq.payload import BYTES
 
-#: Whole numbers that a header may say: what Java's `int` holds, the type they have there.
-_INT_MOST: Final = (1 << 31) - 1
-_INT: Final = re.compile(r"[+-]?[0-9]{1,10}")
+#: Whole numbers that a header may say: what Java's `int` holds, the type they have there, and
+#: its `long` for numbers of messages.
+INT: Final = (1 << 31) - 1
+LONG: Final = (1 << 63) - 1
+_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}")
 
 
 class BadInteger(ValueError):
@@ -47,14 +49,17 @@ class Message(msgspec.Struct, frozen=True, gc=False):
         value = self.fields.get(name)
         return None if value is None else text_of(value)
 
-    def number(self, name: str) -> int | None:
-        """Return a header as a whole number, None if it is absent. Raises BadInteger."""
+    def number(self, name: str, most: int = INT) -> int | None:
+        """Return a header as a whole number, None if it is absent. Raises BadInteger.
+
+        `most`: it is neither above nor below that.
+        """
         value = self.fields.get(name)
         if value is None:
             return None
-        if type(value) is str and _INT.fullmatch(value):
+        if type(value) is str and _NUMBER.fullmatch(value):
             value = int(value)
-        if type(value) is not int or not -_INT_MOST <= value <= _INT_MOST:
+        if type(value) is not int or not -most <= value <= most:
             raise BadInteger(value)
         return value
 
