@@ -33,7 +33,8 @@ Verb = Callable[[bytes, ProgressFn], bytes]
 #: The call by which a process reports the end of one that it watches over.
 WORKER_DIED: Final = "worker_died"
 
-#: Threads for calls: none of them is on the way of a message.
+#: Threads for calls: none of them is on the way of a message. Beside them is one for all calls of
+#: which a host does one at a time.
 _CALLERS: Final = 4
 
 #: Bytes up to which the answer of any call is kept, should the client ask again. A larger one is
@@ -88,10 +89,12 @@ class Calls:
 
         self._loop = get_running_loop()
         self._callers = ThreadPoolExecutor(_CALLERS, "embedq-call")
+        self._reader = ThreadPoolExecutor(1, "embedq-read")
 
     def close(self) -> None:
         """Let no call begin any more."""
-        self._callers.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._callers, self._reader):
+            threads.shutdown(wait=False, cancel_futures=True)
 
     async def call(self, session: Session, request: frames.Call) -> None:
         """Do a call, on another thread, and answer with what it returned."""
@@ -107,7 +110,7 @@ class Calls:
                 _soon(loop, self._answer, session, told)
 
             args = bytes(request.args)
-            answer = await loop.run_in_executor(self._callers, verb, args, progress)
+            answer = await loop.run_in_executor(self._threads(verb), verb, args, progress)
             if len(answer) <= _KEPT_BYTES or not is_repeatable(verb):
                 session.remember(n, answer)
         self._answer(session, frames.Result(n, msgspec.Raw(answer)), 64 + len(answer))
@@ -120,6 +123,9 @@ class Calls:
         if verb is None:
             raise InvalidOption(f"this host knows no call {request.verb!r}")
         return verb
+
+    def _threads(self, verb: Verb) -> ThreadPoolExecutor:
+        return self._reader if is_done_in_turn(verb) else self._callers
 
     def _tell_death(self, request: frames.Call) -> None:
         try:
@@ -158,6 +164,11 @@ class Calls:
 def is_repeatable(verb: Verb) -> bool:
     """Whether a call may be done again when nobody knows its answer any more; see `once`."""
     return bool(getattr(verb, "repeat", False))
+
+
+def is_done_in_turn(verb: Verb) -> bool:
+    """Whether a host does one such call at a time; see `in_turn`."""
+    return bool(getattr(verb, "in_turn", False))
 
 
 def _nothing(_: bytes, __: ProgressFn) -> bytes:

@@ -116,6 +116,7 @@ def _verb(method: Callable[..., Any], form: Form) -> Verb:
         return _encode(method(**given))
 
     call.__dict__["repeat"] = form.repeat
+    call.__dict__["in_turn"] = getattr(method, "in_turn", False)
     return call
 
 

@@ -38,6 +38,26 @@ def waiting(_: bytes, __: ProgressFn) -> bytes:
     return msgspec.msgpack.encode(None)
 
 
+class Reading:
+    """A call that is done in turn: it notes how many are at work at once."""
+
+    in_turn = True
+
+    def __init__(self) -> None:
+        self.begun = threading.Semaphore(0)
+        self.at_work: list[int] = []
+        self.most = 0
+
+    def __call__(self, args: bytes, progress: ProgressFn) -> bytes:
+        self.at_work.append(1)
+        self.most = max(self.most, len(self.at_work))
+        self.begun.release()
+        try:
+            return waiting(args, progress)
+        finally:
+            self.at_work.pop()
+
+
 VERBS = {"echo": echo, "counting": counting, "failing": failing, "waiting": waiting}
 
 
@@ -173,6 +193,27 @@ def test_events_for_a_client_that_does_not_read_are_dropped_and_counted(
     assert session.waiting <= UNSENT_COUNT + 1
     other = called.peer()
     assert isinstance(call(other, "echo"), frames.Result)
+
+
+def test_of_calls_that_are_done_in_turn_one_is_at_work_and_others_pass_them(
+    unstarted: Served,
+) -> None:
+    GATE.clear()
+    reading = Reading()
+    unstarted.start(verbs={**VERBS, "reading": reading})
+    unstarted.stack.callback(GATE.set)
+    peers = [unstarted.peer() for _ in range(6)]
+    numbers = [peer.n() for peer in peers]
+    for peer, n in zip(peers, numbers, strict=True):
+        peer.send(frames.Call(n, "reading", msgspec.Raw(b"\x90")))
+    assert reading.begun.acquire(timeout=20)
+    for peer in peers:
+        assert isinstance(call(peer, "echo"), frames.Result)
+    assert reading.most == 1
+    GATE.set()
+    for peer, n in zip(peers, numbers, strict=True):
+        assert isinstance(peer.answer_to(n), frames.Result)
+    assert reading.most == 1
 
 
 def test_a_call_at_the_end_of_a_program_is_left_to_the_next_host(

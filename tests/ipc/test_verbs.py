@@ -11,6 +11,7 @@ from embedq.broker.desk import Desk
 from embedq.broker.host import open_engine
 from embedq.broker.office import Office
 from embedq.errors import InvalidPayload, QueueNotFound
+from embedq.ipc.calls import is_done_in_turn
 from embedq.ipc.verbs import encoded, forms, remote, served
 
 
@@ -40,6 +41,11 @@ def test_results_are_what_the_office_itself_returns(desk: Desk, office: Office) 
     assert office.queues() == ["orders"]
     assert office.queue_stats("orders").length == 2
     assert office.cancel("orders", [1]) == [1]
+
+
+def test_only_the_parts_of_feeds_are_read_in_turn(desk: Desk) -> None:
+    verbs = served(desk.office)
+    assert [name for name, verb in verbs.items() if is_done_in_turn(verb)] == ["feed_read"]
 
 
 def test_progress_is_passed_on(desk: Desk, office: Office) -> None:
