@@ -38,6 +38,19 @@ def test_what_is_pushed_is_held_until_it_is_acked(queue, ws):
     assert (again["status"], again["body"]) == (404, f"Offset({offset}) Not Held")
 
 
+def test_who_subscribes_anew_may_acknowledge_from_then_on_or_no_more(queue, ws):
+    client, stored = subscribed(ws()), lambda: queue.stats().stored
+    for wanted, kept in (({}, 1), ({"acknowledge": False}, 0), ({"acknowledge": "true"}, 1)):
+        assert client.do(cmd="sub", mq="q", channel="c", **wanted)["status"] == 200
+        queue.put("x")
+        push = client.next()
+        assert ("attempt" in push["headers"]) is bool(kept)
+        if kept:
+            assert stored() == 1
+            settle(client, "ack", push)
+        eventually(lambda: stored() == 0)
+
+
 def test_what_is_not_acked_goes_to_the_next_and_costs_no_attempt(queue, ws):
     first, second = subscribed(ws(), window=1), ws()
     queue.put("x")

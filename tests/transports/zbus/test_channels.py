@@ -101,6 +101,17 @@ def test_a_filter_lets_through_what_it_wants_and_drops_what_nobody_wants(queue, 
     eventually(lambda: queue.stats().stored == 0)
 
 
+def test_a_window_that_clients_set_anew_leaves_the_filter_alone(queue, ws):
+    client = subscribe(ws(), filter="a", window=1)
+    subscribe(client, window=9, ack="true")  # as clients do by themselves: it names no filter
+    for tag in ("b", "a"):
+        queue.put(tag, headers={"tag": tag})
+    assert bodies(client, 1) == ["a"]
+    subscribe(client, filter="")
+    queue.put("c", headers={"tag": "c"})
+    assert bodies(client, 1) == ["c"]
+
+
 def test_subscribers_with_different_filters_each_get_their_own(queue, ws):
     even, odd = subscribe(ws(), filter="even"), subscribe(ws(), filter="odd")
     for n in range(40):

@@ -41,16 +41,20 @@ class Channels:
         self._late: deque[tuple[Watch, Delivery]] = deque()
 
     def subscribe(self, task: Task, mq: str, channel: str) -> None:
-        """Subscribe, or set window and filter anew. Raises BadInteger, BadFilter."""
+        """Subscribe, or set anew what the message names. Raises BadInteger, BadFilter."""
         session, message = self._session, task.message
         window = message.number("window")
-        wanted = Filter(message.text("filter") or "")
+        named = message.text("filter")
+        wanted = Filter(named or "")
         ack = message.flag("ack", default=True)
         key = (from_wire(mq.encode()), from_wire(channel.encode()))
         known = self._watches.get(key)
         if known is not None:
             task.say(200, f"OK, SUB (mq={mq},channel={channel})", ack=ack)
-            known.filter = wanted
+            # Clients set the window anew by themselves, and name nothing else then.
+            if named is not None:
+                known.filter = wanted
+            known.acknowledges = message.flag(WANTED, default=known.acknowledges)
             self._set(known, window, session.hub.channel(*key))
             return
         task.later()
