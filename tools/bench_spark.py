@@ -28,7 +28,7 @@ RAW = "sqlite3 to Arrow, 7 columns"
 DIRECT, ATOMIC = "direct write", "atomic write"
 CLIENT = "put_many of a client"
 
-_READ, _WRITE, _PIPELINES = "read", "write", "pipelines"
+_READ, _WRITE, _PIPELINES, _CANCEL = "read", "write", "pipelines", "cancel"
 #: Ratios of CPU: how much of the other's CPU ours takes, turned over. All are of one run.
 ROWS: Final = (
     Row(_READ, "read by path / Parquet", PATH7, PARQUET, 0.35, by="cpu_us"),
@@ -41,7 +41,7 @@ ROWS: Final = (
     Row(_WRITE, "direct write / bulk put of a client", DIRECT, CLIENT, 0.5),
     Row(_WRITE, "atomic / direct write", ATOMIC, DIRECT, 0.7),
 )
-KEYS: Final = (_READ, _WRITE, _PIPELINES)
+KEYS: Final = (_READ, _WRITE, _PIPELINES, _CANCEL)
 
 BUDGET_S: Final = 900.0
 PLANTED_S: Final = 1.0
@@ -50,14 +50,15 @@ _NOTICED: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Size(Pace):
-    """How many messages there are, and how many passes are not counted."""
+    """How many messages and cancellations there are, and how many passes are not counted."""
 
     messages: int
     warm: int
+    cancels: int
 
 
-FULL: Final = Size(rounds=3, slot_s=0.0, slices=1, syncs=40, messages=1_000_000, warm=2)
-QUICK: Final = Size(rounds=1, slot_s=0.0, slices=1, syncs=8, messages=20_000, warm=1)
+FULL: Final = Size(3, slot_s=0.0, slices=1, syncs=40, messages=1_000_000, warm=2, cancels=10)
+QUICK: Final = Size(1, slot_s=0.0, slices=1, syncs=8, messages=20_000, warm=1, cancels=1)
 
 
 class SparkRun(Run):
@@ -103,6 +104,8 @@ class SparkRun(Run):
                             self.results.setdefault(name, [None] * turn).append(figure)
                         self.rounds = turn + 1
                     say(f"{'warm-up' if turn < 0 else 'round'}: {self.spent_s - begun:.0f} s")
+                if _CANCEL in self.keys:
+                    self._do_cancels(bench, folder, say)
             finally:
                 bench.close()
 
@@ -112,6 +115,13 @@ class SparkRun(Run):
         begun = self.spent_s
         self.values += pipelines(bench.spark, folder, self.size.messages)
         say(f"pipelines: {self.spent_s - begun:.0f} s")
+
+    def _do_cancels(self, bench: Bench, folder: Path, say: Say) -> None:
+        from bench_spark_cancel import Cancels, cancel_value  # noqa: PLC0415  # as above
+
+        begun = self.spent_s
+        self.values.append(cancel_value(Cancels(bench.spark, folder).seconds(self.size.cancels)))
+        say(f"cancellations: {self.spent_s - begun:.0f} s")
 
     def _sides(self, bench: Bench) -> dict[str, tuple[Callable[[], None], int]]:
         """Return what is timed for the keys that are wanted, and how many messages each takes."""
@@ -183,17 +193,37 @@ def _need_spark() -> None:
 
 
 def self_test(folder: Path, rounds: int = 3) -> list[Seen]:
+    """Tell whether CPU that is burnt in a pass is seen, and a request that is held back."""
+    return [meter_test(rounds), _cancel_test(folder)]
+
+
+def meter_test(rounds: int = 3) -> Seen:
     """Tell whether CPU that is burnt in a pass is seen. No Spark: the meter is what is tested."""
     from bench_spark_sides import timed  # noqa: PLC0415  # as above
-
-    del folder
 
     def middle(planted_s: float) -> float:
         return median(timed(_some_work, 1_000_000, planted_s).cpu_us for _ in range(rounds))
 
     plain, slowed = middle(0.0), middle(PLANTED_S)
     seen = slowed - plain >= _NOTICED * PLANTED_S
-    return [Seen("a pass, CPU µs of a message", number(plain), number(slowed), seen)]
+    return Seen("a pass, CPU µs of a message", number(plain), number(slowed), seen)
+
+
+def _cancel_test(parent: Path) -> Seen:
+    """Tell whether the row of cancellations is missed when the requests are held back."""
+    _need_spark()
+    from bench_spark_cancel import GOAL_S, Cancels, cancel_value  # noqa: PLC0415  # as above
+    from embedq.spark import session  # noqa: PLC0415  # as above
+
+    with machine.scratch(parent) as folder:
+        spark = session("bench", **{"spark.local.dir": str(folder)})
+        try:
+            plain = cancel_value(Cancels(spark, folder).seconds(1))
+            slowed = cancel_value(Cancels(spark, folder, GOAL_S).seconds(1))
+        finally:
+            spark.stop()
+    seen = plain.reached is True and slowed.reached is False
+    return Seen(plain.title, plain.text, slowed.text, seen)
 
 
 def _some_work() -> None:

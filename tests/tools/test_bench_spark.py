@@ -76,9 +76,17 @@ def test_the_command_line_knows_it():
 
 
 @pytest.mark.spark
-def test_the_self_test_sees_time_that_is_burnt(tmp_path):
-    (found,) = bench_spark.self_test(tmp_path, rounds=1)
-    assert found.seen
+def test_the_self_test_sees_time_that_is_burnt():
+    assert bench_spark.meter_test(rounds=1).seen
+
+
+def test_the_row_of_cancellations_is_judged_by_the_slowest():
+    from bench_spark_cancel import cancel_value
+
+    good, bad = cancel_value([0.2, 0.1, 1.0]), cancel_value([0.1, 0.1, 1.01])
+    assert (good.reached, bad.reached) == (True, False)
+    assert good.text == "p50 0.20 s, max 1.00 s of 3 requests"
+    assert good.key in bench_spark.KEYS
 
 
 def burn(seconds: float) -> list[str]:
