@@ -85,16 +85,18 @@ def messages(address: str, signing: list[str]) -> dict[str, Any]:
     told: dict[str, Any] = {
         "create": ask(client, cmd="create", mq="z", channel="c"),
         "other": ask(client, cmd="create", mq="z", channel="d"),
-        "sub": ask(client, cmd="sub", mq="z", channel="c", window=2),
+        "sub": ask(client, cmd="sub", mq="z", channel="c", window=2, filter="a.*"),
     }
     publisher = client_of(address, signing)
     publisher.connect()
-    told["pub"] = [ask(publisher, body, cmd="pub", mq="z", tag="a.b") for body in BODIES]
+    told["pub"] = [ask(publisher, body, cmd="pub", mq="z", tag="a.b") for body in BODIES[:-1]]
+    ask(publisher, "not wanted", cmd="pub", mq="z", tag="b")  # the window was set anew by now
+    told["pub"].append(ask(publisher, BODIES[-1], cmd="pub", mq="z", tag="a.b"))
     pushes = [came.get(timeout=PATIENCE_S) for _ in BODIES]
     told["pushed"] = [each["body"] for each in pushes]
     told["tags"] = sorted({each["headers"]["tag"] for each in pushes})
     taken = ask(client, cmd="take", mq="z", channel="d", window=99)
-    told["taken"] = [each["body"] for each in taken["body"]]
+    told["taken"] = [each["body"] for each in taken["body"] if each["headers"]["tag"] == "a.b"]
     told["nothing"] = ask(client, cmd="take", mq="z", channel="d")
     told["query"] = ask(client, cmd="query", mq="z")["body"]["name"]
     told["remove"] = ask(publisher, cmd="remove", mq="z")
