@@ -6,15 +6,32 @@ of each step as JSON. It knows both generations: 1.0.20 and 1.2.0. Not a test.
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import queue
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.request import urlopen
 
 import zbus  # type: ignore[import-untyped]
+
+if not hasattr(inspect, "getargspec"):
+
+    class _Spec(NamedTuple):
+        args: list[str]
+        varargs: str | None
+        keywords: str | None
+        defaults: tuple[Any, ...] | None
+
+    # Python 3.11 has it no more, and services of the client need it.
+    inspect.getargspec = (
+        lambda function: _Spec(  # type: ignore[attr-defined]
+            *inspect.getfullargspec(function)[:4]
+        )
+    )
 
 ALL = "url,method,body,h.*"
 BODIES: list[Any] = [
@@ -30,19 +47,11 @@ PATIENCE_S = 30
 
 
 class Adder:
-    """A service: the part of a processor that the server of the client calls."""
+    """A service."""
 
-    def mount_doc(self, *_: object) -> None:
-        """Nothing to mount."""
-
-    def rpc_method_list(self) -> list[object]:
-        """Nothing to tell."""
-        return []
-
-    def __call__(self, request: Any, response: Any) -> None:
-        response.status = 200
-        response.headers["Content-Type"] = "application/json; charset=utf8"
-        response.body = {"url": request.url, "sum": sum(request.body)}
+    def add(self, a: Any, b: Any) -> int:
+        """Add what may be texts of a form."""
+        return int(a) + int(b)
 
 
 def client_of(address: str, signing: list[str]) -> Any:
@@ -105,16 +114,23 @@ def messages(address: str, signing: list[str]) -> dict[str, Any]:
 
 
 def calls(address: str) -> dict[str, Any]:
-    """Call a service."""
-    server = zbus.RpcServer(Adder())
+    """Call a service, with its own client and with a form over HTTP."""
+    processor = zbus.RpcProcessor()
+    processor.mount("/m", Adder())
+    server = zbus.RpcServer(processor)
     server.mq_server_address, server.mq, server.mq_mask = address, "/svc", 1
     server.start()
     there = client_of(address, [])
     there.connect()
     wait_for(lambda: ask(there, cmd="query", mq="/svc")["status"] == 200)
     wait_for(lambda: ask(there, cmd="query", mq="/svc")["body"]["consumerCount"])
-    caller = zbus.RpcClient(address, url_prefix="/svc")
-    return {"sum": caller.invoke(method="add", params=[1, 2], url_prefix="/svc")}
+    caller = zbus.RpcClient(address, url_prefix="/svc/m")
+    form = urlopen(f"http://{address}/svc/m/add", b"a=3&b=4", PATIENCE_S)
+    return {
+        "sum": caller.invoke(method="add", params=[1, 2], url_prefix="/svc/m"),
+        "form": json.loads(form.read()),
+        "path": json.loads(urlopen(f"http://{address}/svc/m/add/5/6", None, PATIENCE_S).read()),
+    }
 
 
 def main(address: str, *signing: str) -> None:

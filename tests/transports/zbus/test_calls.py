@@ -55,6 +55,17 @@ def test_a_caller_over_http_gets_the_reply_as_its_response(service, http):
     assert "target" not in found.headers
 
 
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [({}, ""), ({"Content-Type": "text/x"}, "text/x"), ({"content-type": "a/b"}, "a/b")],
+)
+def test_the_type_of_what_is_called_with_is_told_in_lower_case_too(service, ws, given, told):
+    ws().tell({"url": "/svc", "headers": given, "body": [1]})
+    headers = service.next()["headers"]
+    assert headers["content-type"] == told
+    assert given.items() <= headers.items()
+
+
 def test_replies_over_http_come_in_the_order_of_the_calls(service, http):
     caller = http()
     for n in range(3):

@@ -101,6 +101,15 @@ def answer_of(
         headers.setdefault("Content-Type", "application/octet-stream")
     if channel is not None:
         headers["channel"] = channel
+        if rest.url is not None and delivery.body:
+            # Services of zbuspy 1.0.20 know this spelling alone, and fail on None.
+            headers.setdefault("content-type", _content_type(headers))
     if window is not None:
         headers["window"] = str(window)
     return Answer(headers, delivery.kind, delivery.body, rest.status, rest.url, rest.method)
+
+
+def _content_type(headers: dict[str, Any]) -> str:
+    """Return what is said of a body, in whatever spelling; nothing is an empty text."""
+    found = (value for name, value in headers.items() if name.lower() == "content-type")
+    return next((value for value in found if isinstance(value, str)), "")
