@@ -18,21 +18,6 @@ from urllib.request import urlopen
 
 import zbus  # type: ignore[import-untyped]
 
-if not hasattr(inspect, "getargspec"):
-
-    class _Spec(NamedTuple):
-        args: list[str]
-        varargs: str | None
-        keywords: str | None
-        defaults: tuple[Any, ...] | None
-
-    # Python 3.11 has it no more, and services of the client need it.
-    inspect.getargspec = (
-        lambda function: _Spec(  # type: ignore[attr-defined]
-            *inspect.getfullargspec(function)[:4]
-        )
-    )
-
 ALL = "url,method,body,h.*"
 BODIES: list[Any] = [
     "hello",
@@ -44,6 +29,20 @@ BODIES: list[Any] = [
     None,
 ]
 PATIENCE_S = 30
+
+
+class Spec(NamedTuple):
+    """What services of the client ask of a function, in a way that Python 3.11 has no more."""
+
+    args: list[str]
+    varargs: str | None
+    keywords: str | None
+    defaults: tuple[Any, ...] | None
+
+    @classmethod
+    def of(cls, function: Callable[..., Any]) -> Spec:
+        """Return what inspect.getargspec did."""
+        return cls(*inspect.getfullargspec(function)[:4])
 
 
 class Adder:
@@ -115,6 +114,7 @@ def messages(address: str, signing: list[str]) -> dict[str, Any]:
 
 def calls(address: str) -> dict[str, Any]:
     """Call a service, with its own client and with a form over HTTP."""
+    inspect.__dict__.setdefault("getargspec", Spec.of)
     processor = zbus.RpcProcessor()
     processor.mount("/m", Adder())
     server = zbus.RpcServer(processor)
