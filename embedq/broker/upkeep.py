@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from embedq.broker import changes, feeds, moves, removal, staging
+from embedq.broker.departed import Departed
 from embedq.errors import EmbedqError, StorageError, StoreCorrupt
 from embedq.storage.ops import Forget
 from embedq.storage.port import Tally
@@ -46,6 +47,7 @@ class Upkeep:
         #: When the thread will look again at what becomes ready at a time (ms).
         self._expected = 0
         self._swept_at = self._saved_at
+        self._departed = Departed(engine)
         self._seen = self._saved = (-1, -1)
         self._forgetting = False
         self._count_at = self._saved_at + ROUND_S
@@ -214,6 +216,7 @@ class Upkeep:
         if now - self._swept_at >= _SAVE_EVERY_S:
             self._swept_at = now
             staging.sweep(self._engine)
+            self._departed.sweep()
 
     def _rest(self) -> None:
         """Tidy up while nobody commits; save counts and prune dedup keys now and then."""

@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Callable, Mapping
 
 from embedq.storage import statements as sql
+from embedq.storage.departed import RemoveSessions
 from embedq.storage.ops import (
     SESSION_KEPT_MS,
     CloseSession,
@@ -36,6 +37,7 @@ class SessionApplier:
             Remember: self._remember,
             CloseSession: self._close,
             Reissue: self._reissue,
+            RemoveSessions: self._remove_ended,
         }
 
     def _open(self, op: OpenSession) -> None:
@@ -58,6 +60,10 @@ class SessionApplier:
         remove = op.session in self._idle
         self._idle.discard(op.session)
         self._execute(sql.SESSION_REMOVE if remove else sql.SESSION_CLOSE, (op.session,))
+
+    def _remove_ended(self, op: RemoveSessions) -> None:
+        rows = [(id_, self._epoch) for id_ in op.sessions]
+        op.removed = sum(self._execute(sql.SESSION_REMOVE_ENDED, row).rowcount for row in rows)
 
     def _reissue(self, op: Reissue) -> None:
         for seq, group, attempt, counter in op.deliveries:

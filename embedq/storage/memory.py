@@ -16,7 +16,7 @@ from embedq.errors import EmbedqError, GroupNotFound, InvalidOption, StorageErro
 from embedq.ids import KEY_BYTES, new_store_key
 from embedq.storage import (  # operations of theirs, for the most part
     memory_held,  # noqa: F401
-    memory_sessions,  # noqa: F401
+    memory_sessions,
     memory_staged,  # noqa: F401
     memory_tail,  # noqa: F401
     tail,
@@ -322,6 +322,15 @@ class MemoryStore:
         """Return the ids of the sessions that have these tokens."""
         known = {row.token: id_ for id_, row in self._open_state().sessions.items()}
         return {token: known[token] for token in tokens if token in known}
+
+    def closed_sessions(self) -> set[int]:
+        """Return the sessions with which nobody can come back."""
+        return memory_sessions.closed(self._open_state())
+
+    def named_sessions(self) -> set[int]:
+        """Return the sessions that deliveries name."""
+        found = self._open_state().deliveries.values()
+        return {row.session for rows in found for row in rows if row.session is not None}
 
     def session_names(self, ids: Iterable[int]) -> dict[int, str]:
         """Return the names of sessions."""

@@ -7,6 +7,7 @@ Does not know: every other operation (memory_ops.py).
 from __future__ import annotations
 
 from embedq.storage import ops
+from embedq.storage.departed import RemoveSessions
 from embedq.storage.memory_ops import apply
 from embedq.storage.memory_state import SessionRow, State
 
@@ -48,7 +49,22 @@ def _(op: ops.CloseSession, state: State) -> None:
     if row is not None and row.idle and row.epoch == state.epoch:
         del state.sessions[op.session]
     elif row is not None:
-        state.sessions[op.session] = row._replace(token=None, requests=b"")
+        state.sessions[op.session] = row._replace(token=None, requests=b"", epoch=0)
+
+
+@apply.register
+def _(op: RemoveSessions, state: State) -> None:
+    gone = closed(state).intersection(op.sessions)
+    for id_ in gone:
+        del state.sessions[id_]
+    op.removed = len(gone)
+
+
+def closed(state: State) -> set[int]:
+    """Answer `Store.closed_sessions`."""
+    return {
+        id_ for id_, row in state.sessions.items() if row.token is None and row.epoch < state.epoch
+    }
 
 
 @apply.register

@@ -210,6 +210,14 @@ class Store(Protocol):
         """Return the names of sessions, for display."""
         ...
 
+    def closed_sessions(self) -> set[int]:
+        """Return the sessions with which nobody can come back: closed, or of earlier hosts."""
+        ...
+
+    def named_sessions(self) -> set[int]:
+        """Return the sessions that deliveries name. Without the lock: it may take seconds."""
+        ...
+
     def find_sessions(self, tokens: Iterable[bytes]) -> dict[bytes, int]:
         """Return the ids of the sessions that have these tokens."""
         ...

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from embedq.errors import EmbedqError, GroupNotFound, StorageError
 from embedq.policy import QueuePolicy
-from embedq.storage import apply_held, apply_staged, reads, statements as sql
+from embedq.storage import apply_held, apply_staged, departed, reads, statements as sql
 from embedq.storage.apply import Applier
 from embedq.storage.connection import DAMAGED, ERRORS, meaning
 from embedq.storage.port import Load, LoadDue, Tally
@@ -190,6 +190,14 @@ class Questions:
         """See the port."""
         wanted = list(tokens)
         return self.read(lambda db: reads.find_sessions(db, wanted))
+
+    def closed_sessions(self) -> set[int]:
+        """See the port."""
+        return self.read(lambda db: departed.closed(db, self.epoch))
+
+    def named_sessions(self) -> set[int]:
+        """See the port."""
+        return self.read(departed.named)
 
     def session_names(self, ids: Iterable[int]) -> dict[int, str]:
         """See the port."""

@@ -323,8 +323,11 @@ SESSION_ADD = (
 SESSION_FIND = "SELECT id,requests FROM session WHERE token=?"
 SESSION_AGAIN = "UPDATE session SET name=?,epoch=?,opened=? WHERE id=?"
 SESSION_REMEMBER = "UPDATE session SET requests=? WHERE id=? AND token IS NOT NULL"
-SESSION_CLOSE = "UPDATE session SET token=NULL,requests=NULL WHERE id=?"
+SESSION_CLOSE = "UPDATE session SET token=NULL,requests=NULL,epoch=0 WHERE id=?"
+SESSIONS_CLOSED = "SELECT id FROM session WHERE token IS NULL AND epoch<?"
+SESSIONS_NAMED = "SELECT DISTINCT session FROM delivery WHERE session IS NOT NULL"
 SESSION_REMOVE = "DELETE FROM session WHERE id=?"
+SESSION_REMOVE_ENDED = "DELETE FROM session WHERE id=? AND token IS NULL AND epoch<?"
 SESSION_FORGET = (
     "UPDATE session SET token=NULL,requests=NULL WHERE token IS NOT NULL AND epoch<? AND opened<?"
 )

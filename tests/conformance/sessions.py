@@ -5,6 +5,7 @@ from __future__ import annotations
 from embedq.lifecycle import Outcome
 from embedq.storage import answered
 from embedq.storage.answered import Answer
+from embedq.storage.departed import RemoveSessions
 from embedq.storage.ops import (
     SESSION_KEPT_MS,
     CloseSession,
@@ -107,6 +108,32 @@ class Sessions(Theme):
             sessions.append(session)
         assert len({host, *sessions}) == 4  # no number is given again
         assert scene.store.session_names([host, *sessions]) == {host: "host"}
+
+    def test_ended_sessions_are_known_and_those_that_nothing_names_can_be_removed(
+        self, scene: Scenario
+    ) -> None:
+        queue, group = scene.queue_and_group()
+        first, second = scene.put(queue, 2)
+        host = scene.session("host")
+        scene.start(group, first, session=host)
+        scene.reopen()
+        names, sessions = ["acked", "open", "here", "back"], []
+        for number, name in enumerate(names):
+            sessions.append(scene.do(OpenSession(name, STARTED, bytes([number]))).id)
+        acked, opened, here, back = sessions
+        third = scene.put(queue)[0]
+        scene.start(group, second, session=acked)
+        scene.start(group, third, session=opened)
+        scene.do(CloseSession(acked))
+        scene.do(CloseSession(opened))
+        assert scene.store.closed_sessions() == {host, acked, opened}
+        assert scene.store.named_sessions() == {host, acked, opened}
+        scene.ack(group, second)
+        assert scene.store.named_sessions() == {host, opened}
+        assert scene.do(RemoveSessions([acked, here, back, 12_345])).removed == 1
+        scene.reopen()
+        assert scene.store.closed_sessions() == {host, opened}
+        assert set(scene.store.session_names([host, *sessions])) == {host, opened, here, back}
 
     def test_what_a_session_had_of_an_earlier_host_is_not_known(self, scene: Scenario) -> None:
         session = scene.do(OpenSession("client", STARTED, TOKEN)).id

@@ -47,10 +47,15 @@ SCANS = {
     "GROUP_DELIVERIES_REMOVE": "SCAN delivery",
     "STAGED_ALL": "SCAN stage USING COVERING INDEX stage_sink",
     "SINK_FORGET": "SCAN sink",
+    "SESSIONS_CLOSED": "SCAN session",
+    "SESSIONS_NAMED": "SCAN delivery",
 }
 
-#: What is sorted afterwards: a chunk, or the groups of one queue.
-SORTS = {"TOUCHED_BETWEEN", "UNSETTLED_GROUPS", "TALLY_QUEUES", "TALLY_SETTLED"}
+#: What is sorted afterwards: a chunk, the groups of one queue, a few sessions of many deliveries.
+SORTS = {
+    *("TOUCHED_BETWEEN", "UNSETTLED_GROUPS", "TALLY_QUEUES", "TALLY_SETTLED"),
+    "SESSIONS_NAMED",
+}
 
 
 @pytest.fixture(scope="module")
