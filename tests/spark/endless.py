@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from embedq import Broker
 from embedq.spark import session
 from embedq.spark.pipelines.archiving import TOO_LATE
+from tests.spark.patience import RACE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -88,7 +89,7 @@ def stream(path: str, folder: Path, settings: dict[str, str]) -> None:
                     say(*one)
             if not query.isActive:
                 error = str(query.exception())
-                if TOO_LATE not in error:
+                if TOO_LATE not in error and RACE not in error:
                     raise SystemExit(error)
                 running[name] = writer_of(spark, name, path, folder, ends=False).start()
         threading.Event().wait(0.05)

@@ -1,6 +1,6 @@
 """Streams on a busy machine: Spark gives a Python process ten seconds to start, and no option.
 
-Knows: how that failure is told, and that a query which is started again goes on where it was.
+Knows: how that failure is told, and a race in Spark; that queries which start again go on.
 Does not know: what the queries do.
 """
 
@@ -14,6 +14,8 @@ from embedq.spark.pipelines.archiving import TOO_LATE
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
+#: Two queries of one driver have changed what Spark sends to tasks while it was written down.
+RACE: Final = "Task serialization failed: java.lang.IllegalStateException: Illegal size"
 _TRIES: Final = 8
 _PATIENCE_S: Final = 240
 
@@ -27,7 +29,8 @@ def finished(start: Callable[[], StreamingQuery]) -> StreamingQuery:
         try:
             assert query.awaitTermination(_PATIENCE_S), "the query does not end"
         except StreamingQueryException as error:
-            if TOO_LATE not in str(error) or turn == _TRIES - 1:
+            known = TOO_LATE in str(error) or RACE in str(error)
+            if not known or turn == _TRIES - 1:
                 raise
         else:
             return query

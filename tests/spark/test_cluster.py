@@ -6,28 +6,15 @@ import json
 import os
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from tests.processes import kill
 from tests.spark.conftest import QUICK_JAVA
+from tests.spark.standalone import environment_in
 
 ROOT = Path(__file__).parents[2]
-
-
-def home_in(folder: Path) -> Path:
-    """Return PySpark as a folder of links: workers make theirs here, not where it is installed."""
-    spec = find_spec("pyspark")
-    assert spec is not None
-    assert spec.origin is not None
-    home = folder / "home"
-    home.mkdir()
-    for each in Path(spec.origin).parent.iterdir():
-        if each.name != "work":
-            (home / each.name).symlink_to(each)
-    return home
 
 
 @pytest.mark.spark
@@ -39,12 +26,7 @@ def test_executors_of_a_cluster_write_and_read_over_tcp_with_keys(
         "spark.executor.memory": "512m",
         "spark.executor.extraJavaOptions": QUICK_JAVA,
     }
-    environment = {
-        **os.environ,
-        "JAVA_HOME": spark_java,
-        "PYSPARK_PYTHON": sys.executable,
-        "SPARK_HOME": str(home_in(tmp_path)),
-    }
+    environment = environment_in(tmp_path, spark_java)
     command = [sys.executable, "-m", "tests.spark.cluster", str(tmp_path), json.dumps(settings)]
     with subprocess.Popen(
         command,
