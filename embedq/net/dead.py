@@ -88,6 +88,7 @@ class DeadDesk:
         self._back: deque[tuple[int, int]] = deque()  # (given back at, seq)
         self._cursor = 0  # letters up to this number have been handed out
         self._is_looking = False
+        self._has_heard = False  # of a letter, since the last look began
         self._stop_listening: Callable[[], None] | None = None
 
     def id_of(self, seq: int) -> str:
@@ -127,9 +128,13 @@ class DeadDesk:
     # ------------------------------------------------------------------------- looking
 
     def _look(self) -> None:
-        if self._is_looking or self._next() is None:
+        if self._is_looking:
             return
-        self._is_looking = True
+        if self._next() is None:
+            self._listen_no_more()
+            return
+        self._listen()  # first, or what dies behind the look's back is heard by nobody
+        self._is_looking, self._has_heard = True, False
         cursor, first = self._cursor, self._back[0][1] if self._back else None
         self._network.call(lambda: self._find(cursor, first), self._found)
 
@@ -153,7 +158,7 @@ class DeadDesk:
     def _found(self, found: _Found | EmbedqError) -> None:
         self._is_looking = False
         if isinstance(found, EmbedqError):
-            self._wait()
+            self._look_again()
             return
         asking = self._next()
         if asking is None:
@@ -167,7 +172,7 @@ class DeadDesk:
                 self._look()
                 return
         elif row is None:
-            self._wait()
+            self._look_again()
             return
         else:
             self._cursor = row.id
@@ -182,8 +187,13 @@ class DeadDesk:
             self._asking.popleft()
         return self._asking[0] if self._asking else None
 
-    def _wait(self) -> None:
-        """There is nothing: look again when a message dies, or after a while."""
+    def _look_again(self) -> None:
+        """There was nothing: look again if a message has died meanwhile, or else when one does."""
+        if self._has_heard:
+            self._look()
+
+    def _listen(self) -> None:
+        """Look when a message dies, or after a while."""
         network = self._network
         if self._stop_listening is None:
             timer = network.timers.add(_LOOK_S, self._woken)
@@ -199,6 +209,7 @@ class DeadDesk:
 
     def _woken(self) -> None:
         if self._stop_listening is not None:
+            self._has_heard = True
             self._listen_no_more()
             self._look()
 

@@ -218,6 +218,20 @@ def test_letters_of_other_groups_are_not_touched(desk, client):
     assert b"theirs" in bodies(desk)
 
 
+def test_who_waits_gets_what_dies_just_after_nothing_was_found(desk, network, monkeypatch):
+    letters = dead_desk(network, "q")
+    find, late = letters._find, [b"late"]
+
+    def find_too_early(*args):
+        found = find(*args)
+        if late:
+            bury(desk, late.pop())
+        return found
+
+    monkeypatch.setattr(letters, "_find", find_too_early)
+    assert Client(network, letters).get() == b"late"
+
+
 def test_a_letter_that_cannot_be_removed_comes_again(desk, client, monkeypatch):
     bury(desk, b"1")
     one = client()
