@@ -382,9 +382,13 @@ class Access:
         """The client is gone: what it holds is released, at once and without an attempt."""
         self._is_closed = True
         self._network.puts.give_up(self)
-        self.end_subscriptions()
+        for subscription in list(self.subscriptions):
+            subscription.close()
+            subscription.forget()
         for delivery in list(self.held):
             delivery.release()
+        # Those who know each other are kept, with all they hold, until Python looks for circles.
+        self._owner = self._network.gone
 
 
 def _words(ending: Ending) -> tuple[str, str]:

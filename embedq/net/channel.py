@@ -248,6 +248,7 @@ class Channel(asyncio.BufferedProtocol):
         if not self._above.arrived():
             self._transport = None
             made.abort()
+            self._forget()
             return
         self._outbox = Outbox(made)
         raw = made.get_extra_info("socket")
@@ -303,6 +304,11 @@ class Channel(asyncio.BufferedProtocol):
             outbox.lost()
         self._transport = None
         self._above.gone(exc)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Know nobody any more, or the two would keep each other; see Access.close."""
+        del self._above
 
 
 def _peer_of(transport: asyncio.Transport) -> tuple[str, str]:

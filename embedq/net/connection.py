@@ -210,6 +210,8 @@ class Connection:
     def arrived(self) -> bool:
         """Somebody has connected: the site may refuse it."""
         self._gone = self.site.arrived(self) is not None
+        if self._gone:
+            self.broker.close()
         return not self._gone
 
     def opened(self, name: str | None) -> None:
@@ -270,6 +272,7 @@ class Connection:
             self.cause = "end" if error is None else "reset"
         for timer in self._timers:
             timer.cancel()
+        self._timers.clear()
         for task in self._tasks:
             task.cancel()
         session, cause = self._session, self.cause

@@ -109,6 +109,10 @@ class Subscription:
             self.access.subscriptions.discard(self)
             self._changed()
 
+    def forget(self) -> None:
+        """Know nobody any more whom it could call: the client is gone."""
+        self.deliver, self.failed = _to_nobody, None
+
     def _changed(self) -> None:
         if self.dispatcher is not None:
             self.dispatcher.wake()
@@ -118,6 +122,10 @@ class Subscription:
         self.held[delivery.seq] = delivery
         if self._credit is not None:
             self._credit -= 1
+
+
+def _to_nobody(delivery: Delivery) -> None:
+    """Take the place of what was called for a client."""
 
 
 class Take(NamedTuple):

@@ -22,6 +22,7 @@ from embedq.net.failing import as_error
 from embedq.net.limits import NET_LIMITS
 from embedq.net.making import Making
 from embedq.net.names import Names
+from embedq.net.owner import Owner
 from embedq.net.port import ANYBODY, Identity
 from embedq.net.puts import Puts
 from embedq.net.site import Site
@@ -35,13 +36,13 @@ _LAST_TURNS: Final = 10
 
 
 class _Nobody:
-    """Who holds what was claimed for somebody who is gone."""
+    """Who holds what was claimed for somebody who is gone, and whose access a closed one is."""
 
-    def __init__(self, making: Making) -> None:
+    def __init__(self, making: Making, identity: Identity | None) -> None:
         self.making = making
+        self.identity = identity
 
     limits = NET_LIMITS
-    identity: Identity | None = ANYBODY
     peer = "nobody"
     protocol = ""
     is_clogged = True
@@ -100,7 +101,10 @@ class Network:
         self.names = Names(self.desk, self.loop)
         self.puts = Puts(self.desk, self.loop)
         self.timers = Timers(self.loop, self.monotonic)
-        self.nobody = Access(self, _Nobody(Making(self.desk, 0)))
+        making = Making(self.desk, 0)
+        self.nobody = Access(self, _Nobody(making, ANYBODY))
+        #: Who has the accesses of those that are gone: it may do nothing.
+        self.gone: Owner = _Nobody(making, None)
         self._ready.set()
         await self._ending
 

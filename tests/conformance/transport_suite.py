@@ -16,6 +16,7 @@ import os
 import socket
 import struct
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import ClassVar, Protocol
@@ -24,7 +25,7 @@ import pytest
 
 from embedq import Broker
 from embedq.app.listeners import BrokerListener
-from embedq.net import NetLimits
+from embedq.net import Connection, NetLimits, Session, Site
 
 PATIENCE_S = 30.0
 
@@ -68,6 +69,8 @@ class Dialect:
     acks = True
     #: A put has an answer.
     confirms = True
+    #: A session is freed at its end; else when Python looks for circles.
+    frees = True
     #: Bytes that no client of the protocol would begin with: its connection ends.
     garbage: bytes | None = b"\x00\xff\x00\xff" * 64
     #: The beginning of a frame, and no more of it.
@@ -203,6 +206,31 @@ class TransportSuite:
         assert second.get() == b"mine"
         second.settle()
         second.close()
+
+    def test_what_a_client_held_is_freed_at_its_end_and_not_when_python_looks_for_circles(
+        self, listen, dialect, monkeypatch
+    ):
+        if not dialect.frees:
+            return
+        made: list[weakref.ref[object]] = []
+        make_session = Site.make_session
+
+        def noted(site: Site, connection: Connection) -> Session:
+            session = make_session(site, connection)
+            made.extend((weakref.ref(connection), weakref.ref(session)))
+            return session
+
+        monkeypatch.setattr(Site, "make_session", noted)
+        caller = dialect.connect(listen())
+        caller.put(b"x")
+        assert caller.get() == b"x"
+        gc.collect()
+        gc.disable()
+        try:
+            reset(caller)
+            eventually(lambda: made and not any(each() for each in made))
+        finally:
+            gc.enable()
 
     def test_garbage_ends_its_own_connection_only(self, listen, dialect):
         listener = listen()

@@ -101,7 +101,9 @@ class Polling:
     def _end(self, result: Sequence[Delivery] | EmbedqError) -> None:
         for delivery in self._passed:
             delivery.release()
-        self._then(result)
+        then = self._then
+        del self._then, self._found  # who is told knows this, too: they would keep the bodies
+        then(result)
 
 
 def group_of(delivery: Delivery) -> str:

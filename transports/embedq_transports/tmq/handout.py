@@ -128,7 +128,7 @@ class Handout:
     def gone(self, member: Member) -> None:
         """A holder has ended. Without any the message goes back: no attempt of anybody's."""
         self.holders.pop(member, None)
-        if not self.holders:
+        if not self.holders and not self.is_over:
             self._end(RELEASED)
             self._ended()
 
@@ -161,3 +161,4 @@ class Handout:
         if self.asks:
             for member in self.holders:
                 member.debts.drop(self)
+        self.holders.clear()  # or a client that is gone, and this, would keep each other

@@ -83,6 +83,7 @@ class TmqSession(Session):
         self._hub.left(self)
         for handout in self.debts.all():
             handout.gone(self)
+        self._traffic = None
 
     def _came(self, events: list[Event]) -> None:
         self._waiting += events
