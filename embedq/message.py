@@ -10,11 +10,12 @@ from typing import Final, Self
 
 import msgspec
 
-from embedq.errors import InvalidName, InvalidOption, InvalidPayload, LimitExceeded, shown
+from embedq.errors import InvalidOption, InvalidPayload, LimitExceeded, shown
+from embedq.headers import checked_headers
 from embedq.ids import MessageIds
 from embedq.lifecycle import Outcome
 from embedq.limits import LIMITS, Limits
-from embedq.names import check_header_name, check_key
+from embedq.names import check_key
 
 _DEDUP_WINDOW_MS: Final = round(LIMITS.dedup_window_s * 1000)
 _TIME_MAX: Final = 1 << 53
@@ -69,10 +70,11 @@ def draft(
     With `now_ms` times farther away than delay_max_s are refused. Raises InvalidPayload,
     InvalidOption, InvalidName (keys, header names) or LimitExceeded.
     """
-    body = _checked_body(body, limits)
+    if type(body) is not bytes or len(body) > limits.body_bytes:
+        body = _checked_body(body, limits)
     _check_int(kind, "kind", 0, _KIND_MAX)
     if headers is not None:
-        headers = _checked_headers(headers, limits)
+        headers = checked_headers(headers, limits)
     if priority != 0 or priority is False:
         _check_int(priority, "priority", 0, limits.priority_max)
     if available_at_ms is not None or expires_at_ms is not None:
@@ -136,52 +138,6 @@ def _check_times(
             hint="choose a time to live longer than the delay",
             argument="expires_at_ms",
         )
-
-
-def _checked_headers(headers: object, limits: Limits) -> dict[str, str] | None:
-    if not isinstance(headers, Mapping):
-        msg = f"headers is a mapping of str to str, not {type(headers).__name__}"
-        raise InvalidOption(msg, argument="headers")
-    checked = dict(headers)
-    if len(checked) > limits.headers_count:
-        msg = f"{len(checked)} headers are more than headers_count={limits.headers_count}"
-        raise LimitExceeded(msg, limit="headers_count")
-    total = 0
-    for name, value in checked.items():
-        if type(value) is str and value.isascii() and _is_plain(name):
-            size = len(name) + len(value)
-        else:
-            check_header_name(name)
-            size = _header_size(name, value)
-        if size > limits.header_bytes:
-            msg = f"the header {name!r} has {size} bytes, more than {limits.header_bytes}"
-            raise LimitExceeded(msg, limit="header_bytes")
-        total += size
-    if total > limits.headers_bytes:
-        msg = f"the headers have {total} bytes, more than headers_bytes={limits.headers_bytes}"
-        raise LimitExceeded(msg, limit="headers_bytes")
-    return checked or None
-
-
-def _is_plain(name: object) -> bool:
-    """Whether a name of a header needs no closer look, as nearly all."""
-    return (
-        type(name) is str
-        and name.isascii()
-        and name.isprintable()
-        and 0 < len(name) <= LIMITS.name_bytes
-    )
-
-
-def _header_size(name: str, value: object) -> int:
-    if not isinstance(value, str):
-        msg = f"the header {name!r} is a str, not {type(value).__name__}"
-        raise InvalidOption(msg, argument="headers")
-    try:
-        return len(name.encode()) + len(value.encode())
-    except UnicodeEncodeError:
-        msg = f"the header {name!r} has a value with a lone surrogate"
-        raise InvalidName(msg, hint="encode binary values, for instance as base64") from None
 
 
 class _Identified(msgspec.Struct, frozen=True, eq=False):

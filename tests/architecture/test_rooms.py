@@ -34,6 +34,7 @@ NEVER_CALLED = {"__import__", "eval", "exec"}
 PURE = {
     "decisions",
     "errors",
+    "headers",
     "lifecycle",
     "limits",
     "message",

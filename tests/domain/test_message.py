@@ -157,6 +157,18 @@ def test_what_just_fits_is_accepted():
     draft(b"x" * 10, headers={"a": "x" * 19, "b": "x" * 9}, limits=SMALL)
 
 
+def test_headers_obey_the_rules_one_by_one_also_where_all_together_do_not():
+    long = {letter * 255: "x" * 4_000 for letter in "abc"}
+    assert draft(b"", headers=long).headers == long
+    assert draft(b"", headers={"a": "é", "ü": "b"}).headers == {"a": "é", "ü": "b"}
+    for broken in ({"a" * 256: "x"}, {"a\n": "x"}, {"a": "x", "": "y"}):
+        with pytest.raises(InvalidName):
+            draft(b"", headers=broken)
+    tight = replace(LIMITS, headers_bytes=10)
+    with pytest.raises(LimitExceeded, match="headers_bytes"):
+        draft(b"", headers={"a": "x" * 10}, limits=tight)
+
+
 def test_with_the_time_of_day_a_delay_beyond_the_limit_is_refused():
     assert draft(b"x", available_at_ms=2000, now_ms=1000, limits=SMALL).available_at_ms == 2000
     with pytest.raises(InvalidOption, match="available_at_ms"):
