@@ -8,6 +8,7 @@ import json
 
 import pytest
 
+from embedq_transports.zbus.headers import read_headers
 from embedq_transports.zbus.limits import ZBUS_LIMITS
 from embedq_transports.zbus.requests import message_of_json, message_of_request
 from embedq_transports.zbus.signing import candidates, proof
@@ -180,7 +181,7 @@ def test_a_request_over_http_is_signed_without_what_its_library_adds():
     headers = [(b"Host", b"x"), (b"cmd", b"pub"), (b"mq", b"M"), (b"apiKey", b"K")]
     headers += [(b"signFields", b"h.*,body"), (b"Content-Length", b"7")]
     headers += [(b"Content-Type", b"application/json"), (b"signature", b"00")]
-    message = message_of_request("POST", b"/", headers, b'{"a":1}', ZBUS_LIMITS)
+    message = message_of_request("POST", b"/", *read_headers(headers), b'{"a":1}', ZBUS_LIMITS)
     texts = list(candidates(message, constant=False))
     wanted = (
         '{"body":{"a":1},"headers":{"Content-Type":"application/json","apiKey":"K","cmd":"pub",'
@@ -204,7 +205,7 @@ def test_a_name_that_is_added_in_another_case_breaks_the_signature():
 def test_what_is_called_over_http_has_to_be_signed():
     def texts(*headers: tuple[bytes, bytes]) -> list[str]:
         headers = ((b"apiKey", b"K"), (b"signature", b"00"), *headers)
-        message = message_of_request("GET", b"/svc", headers, b"", ZBUS_LIMITS)
+        message = message_of_request("GET", b"/svc", *read_headers(headers), b"", ZBUS_LIMITS)
         return list(candidates(message, constant=False))
 
     assert '{"headers":{"apiKey":"K","cmd":"pub"}}' in texts((b"cmd", b"pub"))

@@ -182,6 +182,25 @@ def test_head_is_told_apart():
 
 
 @pytest.mark.parametrize(
+    "data",
+    [
+        b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 10,
+        b"GET / HTTP/1.1\r\n" + b"a: %b\r\n" % (b"b" * 100) * 5,
+        b"GET / HTTP/1.1\r\nmq: " + b"a" * 801,
+        b"GET /" + b"a" * 801,
+    ],
+)
+@pytest.mark.parametrize("size", [1, 7, 200])
+def test_a_head_that_grows_too_large_is_refused_before_it_ends(data, size):
+    wire = ServerWire(SMALL)
+    pieces = [data[at : at + size] for at in range(0, len(data), size)]
+    events = [event for piece in pieces for event in wire.feed(piece)]
+    (found,) = events
+    assert isinstance(found, Fault)
+    assert found.answer.startswith(b"HTTP/1.1 431 ")
+
+
+@pytest.mark.parametrize(
     ("data", "status"),
     [
         (b"hello world\r\n\r\n", 400),

@@ -19,6 +19,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from embedq.payload import BYTES, JSON, TEXT
+from embedq_transports.zbus.headers import add
 from embedq_transports.zbus.limits import ZbusLimits
 
 FORM: Final = "application/x-www-form-urlencoded"
@@ -173,23 +174,13 @@ def _text(data: bytes, charset: str | None) -> bytes:
     if codec is None:
         raise BadForm(f"the charset {charset!r} is unknown")
     try:
-        return codec.decode(data)[0].encode()
+        text = codec.decode(data)[0]
+        return data if codec.name == "utf-8" else text.encode()
     except (UnicodeError, ValueError) as error:
         raise BadForm(f"the body is not {codec.name}") from error
 
 
 # ------------------------------------------------------------------------------------- forms
-
-
-def add(attributes: dict[str, Any], name: str, value: str) -> None:
-    """Keep a value; of several of one name, a list."""
-    known = attributes.get(name)
-    if known is None:
-        attributes[name] = value
-    elif isinstance(known, list):
-        known.append(value)
-    else:
-        attributes[name] = [known, value]
 
 
 def _form(data: bytes, charset: str | None, limits: ZbusLimits) -> dict[str, Any]:

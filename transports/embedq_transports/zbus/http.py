@@ -6,20 +6,21 @@ Does not know: what a request means (requests.py), answers to commands (answers.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from itertools import chain
+from typing import Any, Final, NamedTuple
 
 import httptools
 
+from embedq_transports.zbus.headers import read_headers
 from embedq_transports.zbus.limits import ZbusLimits
 from embedq_transports.zbus.message import Fault, Write
 
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 #: Bytes given to the parser at once: it keeps an unfinished header, however long, by itself.
 _SLICE: Final = 16 * 1024
+_VERSIONS: Final = ("1.0", "1.1")
 #: What one line of a header has beside name and value.
 _AROUND: Final = 4
-#: How long the names of headers are that matter here; most others are told apart by that.
-_LENGTHS: Final = frozenset(map(len, (b"content-length", b"expect", b"transfer-encoding")))
 _REASONS: Final = {
     400: "Bad Request",
     403: "Forbidden",
@@ -32,11 +33,16 @@ _REASONS: Final = {
 
 
 class Request(NamedTuple):
-    """A whole request. `keep`: another may follow. `upgrade`: it asks for another protocol."""
+    """A whole request. `keep`: another may follow. `upgrade`: it asks for another protocol.
+
+    `raw`: its headers as they came. `headers` and `fields`: see read_headers.
+    """
 
     method: str
     target: bytes
-    headers: list[tuple[bytes, bytes]]
+    raw: list[tuple[bytes, bytes]]
+    headers: dict[str, Any]
+    fields: dict[str, Any]
     body: bytes
     keep: bool
     upgrade: bool
@@ -62,11 +68,14 @@ class HttpReader:
         self._parser = httptools.HttpRequestParser(self)
         self._out: list[Request | Write | Fault] = []
         self._target = b""
-        self._headers: list[tuple[bytes, bytes]] = []
+        self._raw: list[tuple[bytes, bytes]] = []
+        self._headers: dict[str, Any] = {}
+        self._fields: dict[str, Any] = {}
         #: What has come of a body: chunks may be tiny, each would take as much as fifty bytes.
         self._body: bytes | bytearray = b""
-        self._in_head = self._in_body = self._announced = False
-        self._head = self._unfinished = 0
+        self._in_head = self._in_body = False
+        # Bytes of the head so far, and of how many headers they are.
+        self._head = self._measured = self._unfinished = 0
         #: Nothing more is read.
         self.closed = False
 
@@ -83,7 +92,7 @@ class HttpReader:
         while at < len(data) and not self.closed:
             piece = data[at : at + _SLICE]
             at += len(piece)
-            head = len(self._headers) if self._in_head else -1
+            head = len(self._raw) if self._in_head else -1
             try:
                 self._parser.feed_data(piece)
             except httptools.HttpParserUpgrade as upgrade:
@@ -96,13 +105,27 @@ class HttpReader:
         return self._out, rest
 
     def _bound(self, head: int, size: int) -> None:
-        """Refuse a header that does not end: the parser keeps it where nobody can see it."""
-        if self._in_head and head == len(self._headers):
-            self._unfinished += size
-            if self._unfinished > self._limits.head_bytes:
-                self._refuse_head()
-        else:
+        """Refuse a head, or a header, that does not end.
+
+        The parser keeps a header that is not complete where nobody can see it.
+        """
+        if not self._in_head:
             self._unfinished = 0
+            return
+        self._measure_head()
+        self._unfinished = self._unfinished + size if head == len(self._raw) else 0
+        if self._unfinished > self._limits.head_bytes:
+            self._refuse_head()
+
+    def _measure_head(self) -> bool:
+        """Count the headers that are new. False: the head is too large, and refused."""
+        new = self._raw[self._measured :]
+        self._measured += len(new)
+        self._head += sum(map(len, chain.from_iterable(new))) + _AROUND * len(new)
+        if self._head > self._limits.head_bytes or self._measured > self._limits.headers:
+            self._refuse_head()
+            return False
+        return True
 
     def _refuse(self, status: int, code: str, text: str) -> None:
         if not self.closed:
@@ -118,9 +141,9 @@ class HttpReader:
             return
         self._in_head = True
         self._target = b""
-        self._headers = []
+        self._raw = []
         self._body = b""
-        self._head = self._unfinished = 0
+        self._head = self._measured = self._unfinished = 0
 
     def on_url(self, part: bytes) -> None:
         """A part of its target."""
@@ -132,12 +155,11 @@ class HttpReader:
     def on_header(self, name: bytes, value: bytes) -> None:
         """A complete header. What stands behind a body in chunks is thrown away."""
         if self._in_head:
-            self._headers.append((name, value))
-        elif not self._in_body:
-            return
-        self._head += len(name) + len(value) + _AROUND
-        if self._head > self._limits.head_bytes or len(self._headers) > self._limits.headers:
-            self._refuse_head()
+            self._raw.append((name, value))  # measured with the others
+        elif self._in_body:
+            self._head += len(name) + len(value) + _AROUND
+            if self._head > self._limits.head_bytes:
+                self._refuse_head()
 
     def _refuse_head(self) -> None:
         self._refuse(431, "too_large", "the head of a request is too large")
@@ -148,29 +170,25 @@ class HttpReader:
             return
         self._in_head, self._in_body = False, True
         version = self._parser.get_http_version()
-        if version not in ("1.0", "1.1"):
+        if not self._measure_head():
+            return
+        if version not in _VERSIONS:
             self._refuse(505, "malformed", "HTTP/1.1 is spoken here")
             return
-        length = continues = None
-        self._announced = False
-        for name, value in self._headers:
-            match name.lower() if len(name) in _LENGTHS else b"":
-                case b"content-length":
-                    length = value
-                    self._announced = int(value) > 0
-                case b"expect":
-                    continues = value.lower() == b"100-continue"
-                case b"transfer-encoding":
-                    self._announced = True
-                    if value.lower() != b"chunked":
-                        self._refuse(501, "malformed", "transfer codings other than chunked")
-                        return
-                case _:
-                    pass
-        if length is not None and int(length) > self._limits.body_bytes:
+        self._headers, self._fields = read_headers(self._raw)
+        fields = self._fields
+        coding = fields.get("transfer-encoding")
+        if coding is not None and (type(coding) is not str or coding.lower() != "chunked"):
+            self._refuse(501, "malformed", "transfer codings other than chunked")
+        elif int(fields.get("content-length", 0)) > self._limits.body_bytes:
             self._refuse(413, "too_large", "the body is too large")
-        elif continues and version == "1.1":
+        elif version == "1.1" and str(fields.get("expect")).lower() == "100-continue":
             self._out.append(Write(CONTINUE))
+
+    def _is_body_announced(self) -> bool:
+        """Whether the head says that a body follows."""
+        fields = self._fields
+        return "transfer-encoding" in fields or int(fields.get("content-length", 0)) > 0
 
     def on_body(self, part: bytes) -> None:
         """A part of the body."""
@@ -193,13 +211,22 @@ class HttpReader:
             return
         self._in_body = False
         upgrade = self._parser.should_upgrade()
-        if upgrade and self._announced:
+        if upgrade and self._is_body_announced():
             # The parser takes such a body for the other protocol's: it would be read as a request.
             self._refuse(501, "malformed", "an upgrade with a body")
             return
         keep = self._parser.should_keep_alive() or upgrade
         method = self._parser.get_method().decode("ascii")
-        request = Request(method, self._target, self._headers, bytes(self._body), keep, upgrade)
+        request = Request(
+            method,
+            self._target,
+            self._raw,
+            self._headers,
+            self._fields,
+            bytes(self._body),
+            keep,
+            upgrade,
+        )
         self._body = b""
         self._out.append(request)
         self.closed = not keep

@@ -47,7 +47,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     def text(self, name: str) -> str | None:
         """Return a header as text, None if it is absent or null. `name` is in lower case."""
         value = self.fields.get(name)
-        return None if value is None else text_of(value)
+        return value if value is None or type(value) is str else text_of(value)
 
     def number(self, name: str, most: int = INT) -> int | None:
         """Return a header as a whole number, None if it is absent. Raises BadInteger.

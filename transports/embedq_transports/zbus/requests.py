@@ -7,15 +7,15 @@ Does not know: bytes on a connection (http.py, frames.py), what commands do.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote_plus
 
 import msgspec
 
 from embedq.payload import TEXT
-from embedq_transports.zbus.bodies import BadForm, add, from_http, from_json
+from embedq_transports.zbus.bodies import BadForm, from_http, from_json
+from embedq_transports.zbus.headers import text_of_bytes
 from embedq_transports.zbus.limits import ZbusLimits
 from embedq_transports.zbus.message import Message
 
@@ -25,8 +25,6 @@ _BODY: Final = "body"
 _ABSOLUTE: Final = re.compile(rb"(?i:https?)://([^/?]*)(.*)", re.DOTALL)
 #: How deep the value of a header may be: it is read again for each consumer.
 _DEPTH: Final = 32
-#: Names of headers up to this length are remembered.
-_SHORT: Final = 64
 #: Whole numbers that JSON is written with here.
 _LEAST, _MOST = -(1 << 63), (1 << 64) - 1
 
@@ -49,46 +47,40 @@ _decode: Final = msgspec.json.Decoder(_Json).decode
 def message_of_request(
     method: str,
     target: bytes,
-    headers: Sequence[tuple[bytes, bytes]],
+    headers: dict[str, Any],
+    fields: dict[str, Any],
     body: bytes,
     limits: ZbusLimits,
 ) -> Message:
     """Return the message of an HTTP request. Raises NoMessage for a body that is not its type.
 
-    Names and values are UTF-8, or Latin-1 where they are not. A header that comes twice is a
-    list, as the original makes it.
+    `headers` and `fields`: what read_headers has made; they become those of the message.
     """
-    named: dict[str, Any] = {}
-    fields: dict[str, Any] = {}
-    seen: dict[str, str] = {}
-    for raw_name, raw_value in headers:
-        name, lower = _named(raw_name) if len(raw_name) <= _SHORT else _name_of(raw_name)
-        if lower in seen:
-            add(named, seen[lower], _text(raw_value))
-            fields[lower] = named[seen[lower]]
-        else:
-            seen[lower] = name
-            named[name] = fields[lower] = _text(raw_value)
     if not target.startswith(b"/"):
         target = _from_absolute(target, fields)
     path, _, query = target.partition(b"?")
-    asked = _asked(query, limits) if path == b"/" and query and "cmd" not in seen else {}
-    said = asked.pop(_BODY, None)
-    for name, value in asked.items():
-        named[seen.setdefault(name.lower(), name)] = fields[name.lower()] = value
+    asked: dict[str, str] = {}
+    said = None
+    if query and path == b"/" and "cmd" not in fields:
+        asked = _asked(query, limits)
+        said = asked.pop(_BODY, None)
+        spelled = {name.lower(): name for name in headers}
+        for name, value in asked.items():
+            lower = name.lower()
+            headers[spelled.setdefault(lower, name)] = fields[lower] = value
     if said is not None:
         kind, data = (TEXT, said.encode("utf-8", "surrogatepass"))
     else:
         content_type = fields.get("content-type")
         try:
             kind, data = from_http(
-                body, content_type if isinstance(content_type, str) else None, limits
+                body, content_type if type(content_type) is str else None, limits
             )
         except BadForm as error:
             raise NoMessage(str(error)) from error
     # What a query said is in the headers now: it may be a signature, which is not to be kept.
     url = "/" if asked or target == b"/" else unquote_plus(target.decode("utf-8", "replace"))
-    return Message(named, fields, kind, data, url, method)
+    return Message(headers, fields, kind, data, url, method)
 
 
 def _from_absolute(target: bytes, fields: dict[str, Any]) -> bytes:
@@ -96,7 +88,7 @@ def _from_absolute(target: bytes, fields: dict[str, Any]) -> bytes:
     found = _ABSOLUTE.fullmatch(target)
     if found is None:
         return target
-    fields["host"] = _text(found[1])
+    fields["host"] = text_of_bytes(found[1])
     rest = found[2]
     return rest if rest.startswith(b"/") else b"/" + rest
 
@@ -153,20 +145,3 @@ def _check(value: object, depth: int) -> None:
 
 def _field(headers: Mapping[str, Any], wanted: str) -> object:
     return next((value for name, value in headers.items() if name.lower() == wanted), None)
-
-
-def _text(raw: bytes) -> str:
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        return raw.decode("latin-1")
-
-
-def _name_of(raw: bytes) -> tuple[str, str]:
-    """Return the name of a header, and the same in lower case."""
-    name = _text(raw)
-    return name, name.lower()
-
-
-#: There are few, and each request has them.
-_named: Final = lru_cache(512)(_name_of)

@@ -11,12 +11,21 @@ from collections.abc import Callable, Mapping
 from embedq_transports.zbus.frames import FrameReader, handshake, is_websocket
 from embedq_transports.zbus.http import HttpReader, Request, refusal
 from embedq_transports.zbus.limits import ZBUS_LIMITS, ZbusLimits
-from embedq_transports.zbus.message import Came, Event, Fault, Malformed, Opened
+from embedq_transports.zbus.message import (
+    Came,
+    Event,
+    Fault,
+    Malformed,
+    Opened,
+    text_of,
+)
 from embedq_transports.zbus.requests import NoMessage, message_of_json, message_of_request
 from embedq_transports.zbus.visitors import Visitors
 
 #: Headers that the answer to a handshake gets beside its own, for an origin.
 Extra = Callable[[str], Mapping[str, str]]
+#: What a request says of host, origin and site.
+Visitor = tuple[object, object, object]
 
 
 class ServerWire:
@@ -40,6 +49,8 @@ class ServerWire:
         self._extra = extra
         self._http: HttpReader | None = HttpReader(limits)
         self._frames: FrameReader | None = None
+        #: Who has sent over HTTP, and may: nearly always the same for a whole connection.
+        self._welcome: Visitor | None = None
         #: Nothing more is read: the last event was Fault or Ended, or a Came with `last`.
         self.closed = False
 
@@ -88,7 +99,7 @@ class ServerWire:
         return rest
 
     def _request(self, request: Request, events: list[Event]) -> None:
-        if request.upgrade and is_websocket(request.headers):
+        if request.upgrade and is_websocket(request.raw):
             answer = self._handshake(request)
             events.append(answer)
             if isinstance(answer, Opened):
@@ -98,43 +109,50 @@ class ServerWire:
             return
         try:
             message = message_of_request(
-                request.method, request.target, request.headers, request.body, self._limits
+                request.method,
+                request.target,
+                request.headers,
+                request.fields,
+                request.body,
+                self._limits,
             )
         except NoMessage as error:
-            wire_id, origin = (_said(request, name) for name in (b"id", b"origin"))
+            fields = request.fields
+            wire_id, origin = (
+                None if (value := fields.get(name)) is None else text_of(value)
+                for name in ("id", "origin")
+            )
             last, bare = not request.keep, request.method == "HEAD"
             events.append(
                 Malformed(str(error), wire_id, last=last, bare=bare, origin=origin or "")
             )
             return
         fields, last, bare = message.fields, not request.keep, request.method == "HEAD"
-        if self._visitors is not None:
-            refused = self._visitors.refuses(
-                fields.get("host"),
-                fields.get("origin"),
-                fields.get("sec-fetch-site"),
-                websocket=False,
-            )
+        visitor = (fields.get("host"), fields.get("origin"), fields.get("sec-fetch-site"))
+        if visitor != self._welcome:
+            refused = self._refuses(visitor, websocket=False)
             if refused is not None:
                 wire_id = message.text("id")
                 events.append(Malformed(refused, wire_id, last=last, status=403, bare=bare))
                 return
+            self._welcome = visitor
         events.append(Came(message, last=last, bare=bare))
 
     def _handshake(self, request: Request) -> Opened | Fault:
         """Answer the wish for a WebSocket."""
-        said = {name.lower(): value.decode("latin-1") for name, value in request.headers}
+        said = {name.lower(): value.decode("latin-1") for name, value in request.raw}
         origin = said.get(b"origin")
-        if self._visitors is not None:
-            refused = self._visitors.refuses(
-                said.get(b"host"),
-                said.get(b"sec-websocket-origin") if origin is None else origin,
-                said.get(b"sec-fetch-site"),
-                websocket=True,
-            )
-            if refused is not None:
-                return Fault("origin", refused, refusal(403, refused))
-        return handshake(request.method, request.headers, self._extra(origin or ""))
+        named = said.get(b"sec-websocket-origin") if origin is None else origin
+        visitor = (said.get(b"host"), named, said.get(b"sec-fetch-site"))
+        refused = self._refuses(visitor, websocket=True)
+        if refused is not None:
+            return Fault("origin", refused, refusal(403, refused))
+        return handshake(request.method, request.raw, self._extra(origin or ""))
+
+    def _refuses(self, visitor: Visitor, *, websocket: bool) -> str | None:
+        """Say why a request may not come."""
+        visitors = self._visitors
+        return None if visitors is None else visitors.refuses(*visitor, websocket=websocket)
 
     # -------------------------------------------------------------------------- WebSocket
 
@@ -150,9 +168,3 @@ class ServerWire:
             except NoMessage as error:
                 events.append(Malformed(str(error)))
         self.closed = reader.closed
-
-
-def _said(request: Request, wanted: bytes) -> str | None:
-    """Return a header of a request that is no message."""
-    found = next((value for name, value in request.headers if name.lower() == wanted), None)
-    return None if found is None else found.decode("utf-8", "replace")
