@@ -170,30 +170,55 @@ def test_a_batch_of_foreach_batch_that_comes_again_adds_nothing(spark, broker):
     assert len(stored(broker)) == 35
 
 
-def stream(spark, broker, folder: Path, **options):
-    lines = spark.readStream.option("maxFilesPerTrigger", 1).text(str(folder / "in"))
-    given = {"endpoint": file_of(broker), "queue": "orders", **options}
-    bodies = lines.selectExpr("value as body")
-    writer = bodies.writeStream.format("embedq").trigger(availableNow=True)
-    return finished(writer.options(**given, checkpointLocation=str(folder / "checkpoint")).start)
+def writer_of(spark, folder: Path, batches: int):
+    """Return what writes a stream of files, one with two rows for each batch."""
+    source = folder / "in"
+    source.mkdir(exist_ok=True)
+    for batch in range(batches):
+        (source / f"{batch}.txt").write_text(f"{batch}a\n{batch}b\n")
+    lines = spark.readStream.option("maxFilesPerTrigger", 1).text(str(source))
+    writer = lines.selectExpr("value as body").writeStream.trigger(availableNow=True)
+    return writer.option("checkpointLocation", str(folder / "checkpoint"))
+
+
+def forget_batch(folder: Path, batch: int) -> None:
+    """Let Spark forget that it has done the last batch, as if it had died before it noted that."""
+    for name in (f"{batch}", f".{batch}.crc"):
+        (folder / "checkpoint" / "commits" / name).unlink()
+
+
+def test_what_foreach_batch_writes_to_two_queues_is_there_once_when_a_batch_comes_again(
+    spark, broker, tmp_path
+):
+    broker.queue("audit").put("before")
+    batches: list[int] = []
+
+    def both(rows, batch: int) -> None:
+        batches.append(batch)
+        for name in ("orders", "audit"):
+            write(rows, broker, queue=name, sinkId=f"shop-{name}", batchId=str(batch))
+
+    writer = writer_of(spark, tmp_path, 2).foreachBatch(both)
+    finished(writer.start)
+    forget_batch(tmp_path, 1)
+    finished(writer.start)
+    assert batches[-2:] == [1, 1]
+    for name in ("orders", "audit"):
+        assert len(stored(broker, name)) == 4
 
 
 def test_a_stream_counts_its_batches_by_its_query(spark, broker, tmp_path):
-    source = tmp_path / "in"
-    source.mkdir()
-    for batch in range(3):
-        (source / f"{batch}.txt").write_text(f"{batch}a\n{batch}b\n")
-    query = stream(spark, broker, tmp_path)
+    options = {"endpoint": file_of(broker), "queue": "orders"}
+    writer = writer_of(spark, tmp_path, 3).format("embedq").options(**options)
+    query = finished(writer.start)
     assert len(stored(broker)) == 6
     desk = desk_of(broker)
     queue = desk.queues["orders"].id
     newest = desk.store.sink(queue, f"query:{query.id}")
     assert newest is not None
     assert (newest.batch, newest.messages) == (2, 2)
-    # Spark forgets that it has done the last batch, as if it had died before it noted that.
-    for name in ("2", ".2.crc"):
-        (tmp_path / "checkpoint" / "commits" / name).unlink()
-    stream(spark, broker, tmp_path)
+    forget_batch(tmp_path, 2)
+    finished(writer.start)
     assert (tmp_path / "checkpoint" / "commits" / "2").exists()
     assert len(stored(broker)) == 6
     assert desk.store.sink(queue, f"query:{query.id}") == newest
