@@ -8,11 +8,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from itertools import islice
 from pathlib import Path
 
 import pytest
 
+from embedq.broker.changes import Abandoned
 from tests.fuzzing.campaign import campaign
 from tests.fuzzing.dialects import DIALECTS
 from tests.fuzzing.mutations import mutated
@@ -37,6 +39,19 @@ def test_the_same_seed_gives_the_same_inputs():
     seeds = DIALECTS["phpmq"]().seeds()
     first, again, other = (list(islice(mutated(seeds, s, 50), 50)) for s in (1, 1, 2))
     assert first == again != other
+
+
+def test_what_the_store_gives_back_a_little_later_is_not_taken_for_held(monkeypatch):
+    prepare, pause, late = Abandoned.prepare, threading.Event(), []
+
+    def slowly(task):
+        late.append(task)
+        pause.wait(0.2)
+        return prepare(task)
+
+    monkeypatch.setattr(Abandoned, "prepare", slowly)
+    assert campaign("tmq", 2_000, seed=1).problems == []
+    assert late
 
 
 def test_every_planted_fault_is_found():
