@@ -135,6 +135,13 @@ def test_what_http_cannot_say_in_its_head_is_left_out():
     assert lines[6] == "Content-Length: 1"
 
 
+@pytest.mark.parametrize("value", [["a", "b"], None, 5, "", "text/plain; charset=utf8"])
+def test_there_is_one_content_type(value):
+    data = to_response(Answer({"Content-Type": value, "content-type": ""}, TEXT, b"x"))
+    assert data.lower().count(b"content-type") == 1
+    assert b"\r\nContent-Type: text/plain; charset=utf8\r\n" in data
+
+
 def test_a_large_frame_is_one_frame():
     (frame,) = Reader().feed(to_frame(Answer({}, TEXT, b"x" * 70_000)))
     assert json.loads(bytes(frame.data))["body"] == "x" * 70_000

@@ -108,8 +108,8 @@ def to_response(
     given, sent = "", []
     for name, value in answer.headers.items():
         lower = name.lower()
-        if lower == "content-type" and isinstance(value, str):
-            given = value
+        if lower == "content-type":
+            given = value if isinstance(value, str) and value else given
         elif lower not in OF_HTTP:
             sent.append((lower, name, value))
     if len(sent) > 1:
