@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import sys
+import time
 from pathlib import Path
 
 from embedq import Broker
@@ -20,23 +21,38 @@ def unknown_of(log: Path) -> Path:
     return log.with_name(f"unknown-{log.name}")
 
 
+def connected(path: str) -> Broker:
+    """Return a client of the host, which a busy machine may keep from answering in time."""
+    until = time.monotonic() + 60
+    while True:
+        broker = Broker(path, role="client")
+        try:
+            broker.start()
+        except NoHost:
+            if time.monotonic() > until:
+                raise
+        else:
+            return broker
+
+
 def main(path: str, log: str, first: int, count: int) -> None:
     """Put the numbers one by one, and note each once the put has returned."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     out, unknown = os.open(log, flags), os.open(unknown_of(Path(log)), flags)
-    with Broker(path, role="client") as broker:
-        numbers = broker.queue("numbers", int)
-        confirmed = 0
-        for number in itertools.count(first):
-            if confirmed == count:
-                break
-            try:
-                numbers.put(number)
-            except NoHost:
-                os.write(unknown, b"%d\n" % number)
-            else:
-                os.write(out, b"%d\n" % number)
-                confirmed += 1
+    broker = connected(path)
+    numbers = broker.queue("numbers", int)
+    confirmed = 0
+    for number in itertools.count(first):
+        if confirmed == count:
+            break
+        try:
+            numbers.put(number)
+        except NoHost:
+            os.write(unknown, b"%d\n" % number)
+        else:
+            os.write(out, b"%d\n" % number)
+            confirmed += 1
+    broker.stop()
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ Does not know: how letters are moved, when it is killed.
 from __future__ import annotations
 
 import sys
+import threading
 from collections import Counter
 from pathlib import Path
 
@@ -84,6 +85,7 @@ def redrive(path: str) -> None:
     def tell(done: int, _total: int) -> None:
         sys.stdout.write(f"{done}\n")
         sys.stdout.flush()
+        threading.Event().wait(0.005)  # whoever kills it needs a turn, too, before it is done
 
     dead.redrive(reason="rejected", progress=tell)
     broker.stop()

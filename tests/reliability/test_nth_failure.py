@@ -8,8 +8,8 @@ from tests.reliability.killing import memory_folder
 from tests.reliability.nth import needs_strace
 from tests.reliability.nth_cases import CALLS, FAULTS, cases
 
-#: The first four calls, then each third one; all of them with EMBEDQ_TEST_LONG=1.
-STRIDE = 1 if os.environ.get("EMBEDQ_TEST_LONG") else 3
+#: The first four calls, then each eighth one; all of them with EMBEDQ_TEST_LONG=1.
+STRIDE = 1 if os.environ.get("EMBEDQ_TEST_LONG") else 8
 
 pytestmark = [pytest.mark.reliability, needs_strace]
 
