@@ -144,8 +144,9 @@ def _status_of(status: int | None, body: bytes) -> int:
 def sentence(status: int, text: str, wire_id: str, *, keep: bool) -> bytes:
     """Return what to_response() makes of told(): most answers are no more than that."""
     body = text.encode("utf-8", "replace")
+    shown_id = wire_id if wire_id.isprintable() else _CONTROL.sub(" ", wire_id)
     head = (
-        f"{_first_line(status)}\r\n{_header('id', wire_id)[0]}\r\n"
+        f"{_first_line(status)}\r\nid: {shown_id}\r\n"
         f"Connection: {'Keep-Alive' if keep else 'close'}\r\n"
         f"Content-Type: {TEXT_TYPE}\r\nContent-Length: {len(body)}\r\n\r\n"
     )

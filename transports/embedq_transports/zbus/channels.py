@@ -40,6 +40,10 @@ class Channels:
         self.unanswered: Counter[str] = Counter()
         self._late: deque[tuple[Watch, Delivery]] = deque()
 
+    def __bool__(self) -> bool:
+        """Whether anything is subscribed to."""
+        return bool(self._watches)
+
     def subscribe(self, task: Task, mq: str, channel: str) -> None:
         """Subscribe, or set anew what the message names. Raises BadInteger, BadFilter."""
         session, message = self._session, task.message

@@ -104,10 +104,9 @@ class Commands:
         session, queue = self._session, _queue(mq)
         ack = task.message.flag("ack", default=True)
         draft = draft_of(task.message, task.wire_id, session.source, session.peer)
-        if ack:
-            session.channels.unanswered[task.wire_id] += 1
+        put = _Put(session, task, queue, mq, ack=ack)
         task.later(put=True)
-        self._broker.put(queue, draft, _Put(session, task, queue, ack=ack), create=False)
+        self._broker.put(queue, draft, put, create=False)
 
     # ------------------------------------------------------------------------- create, remove
 
@@ -272,13 +271,21 @@ class Commands:
 class _Put:
     """What waits for a message to be stored: one object, because many wait at once."""
 
-    __slots__ = ("_ack", "_queue", "_session", "_task")
+    __slots__ = ("_ack", "_comes_back", "_mq", "_queue", "_session", "_task")
 
-    def __init__(self, session: ZbusSession, task: Task, queue: str, *, ack: bool) -> None:
+    def __init__(
+        self, session: ZbusSession, task: Task, queue: str, mq: str, *, ack: bool
+    ) -> None:
         self._session = session
         self._task = task
         self._queue = queue
+        self._mq = mq
         self._ack = ack
+        # While puts are under way nothing else begins: who subscribes to nothing now does not
+        # before the answer.
+        self._comes_back = ack and bool(session.channels)
+        if self._comes_back:
+            session.channels.unanswered[task.wire_id] += 1
 
     def __call__(self, result: Receipt | EmbedqError) -> None:
         session, task = self._session, self._task
@@ -286,8 +293,8 @@ class _Put:
             task.done(failed(result, task))
         else:
             session.hub.mq(self._queue).last_pub_ms = session.connection.broker.now_ms()
-            task.say(200, f"OK, PUB (mq={task.message.text('mq')})", ack=self._ack)
-        if self._ack:
+            task.say(200, f"OK, PUB (mq={self._mq})", ack=self._ack)
+        if self._comes_back:
             session.channels.answered(task.wire_id)
 
 

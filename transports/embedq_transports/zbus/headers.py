@@ -29,7 +29,7 @@ def read_headers(raw: Sequence[tuple[bytes, bytes]]) -> tuple[dict[str, Any], di
         except UnicodeDecodeError:
             value = text_of_bytes(raw_value)
         if lower in fields:
-            name = next(known for known in headers if known.lower() == lower)
+            name = list(headers)[list(fields).index(lower)]  # the two have the same order
             add(headers, name, value)
             fields[lower] = headers[name]
         else:
@@ -41,7 +41,9 @@ def _name_of(raw: bytes) -> tuple[str, str]:
     """Return a name as it came, and in lower case."""
     name = text_of_bytes(raw)
     named = name, name.lower()
-    if len(raw) <= _SHORT and len(_names) < _MANY:
+    if len(raw) <= _SHORT:
+        if len(_names) >= _MANY:  # whoever has sent names that nobody has is not remembered
+            _names.clear()
         _names[raw] = named
     return named
 

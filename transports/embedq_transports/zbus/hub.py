@@ -171,7 +171,10 @@ class Hub:
 
     def mq(self, queue: str) -> Mq:
         """Return what is known of a queue."""
-        return self._queues.setdefault(queue, Mq())
+        known = self._queues.get(queue)
+        if known is None:  # asked for each message that is put
+            known = self._queues[queue] = Mq()
+        return known
 
     def channel(self, queue: str, group: str) -> Channel:
         """Return what is known of a channel."""

@@ -33,22 +33,19 @@ class Replies:
     ) -> None:
         self._write = write
         self._over = over
-        self._due: deque[Reply] = deque()
-
-    def __len__(self) -> int:
-        """How many answers are due."""
-        return len(self._due)
+        #: Those that are not sent.
+        self.due: deque[Reply] = deque()
 
     def place(self, *, last: bool = False) -> Reply:
         """Take a place behind all others."""
         reply = Reply(last=last)
-        self._due.append(reply)
+        self.due.append(reply)
         return reply
 
     def fill(self, reply: Reply, data: bytes, left: Left | None = None) -> None:
         """Say what an answer is; none has no bytes. All that nothing stands before are sent."""
         reply.data, reply.left = data, left
-        due = self._due
+        due = self.due
         while due and (data_ := due[0].data) is not None:
             sent = due.popleft()
             if data_:

@@ -65,9 +65,14 @@ class ZbusSession(Session):
         self._wire = ServerWire(
             terms.limits, visitors=terms.visitors, keep_raw=self._asks, extra=terms.allowed
         )
-        self._replies = Replies(connection.write, self._over)
+        #: The places of answers.
+        self.replies = Replies(connection.write, self._over)
+        self._due = self.replies.due
         self._waiting: deque[Event] = deque()
-        self._is_websocket = self._sends_frames = False
+        #: Whether it is a WebSocket by now.
+        self.is_websocket = self._sends_frames = False
+        # Nothing more is read until what waits has begun.
+        self._holds = False
         # Something is under way that all which follows waits for.
         self._busy = not hub.is_ready
         self._puts = 0
@@ -94,7 +99,7 @@ class ZbusSession(Session):
         self._has_ended = True
         self._waiting += self._wire.end()
         self._go()
-        return bool(self._waiting or self._replies or self._busy)
+        return bool(self._waiting or self._due or self._busy)
 
     def draining(self) -> None:
         """Take nothing more; say goodbye once all that is under way is answered."""
@@ -113,27 +118,29 @@ class ZbusSession(Session):
 
     def _go(self) -> None:
         """Begin what can begin."""
-        while self._waiting and not self._busy and not self._is_over:
-            event = self._waiting[0]
-            is_put = isinstance(event, Came) and event.message.text("cmd") == "pub"
-            if self._puts and not is_put:
+        waiting, due = self._waiting, self._due
+        while waiting and not self._busy and not self._is_over and len(due) < _UNANSWERED:
+            event = waiting[0]
+            if self._puts and not _is_put(event):
                 break
-            if len(self._replies) >= _UNANSWERED:
-                break
-            self._waiting.popleft()
+            waiting.popleft()
             if isinstance(event, Came):
                 self._begin(event)
             else:
                 self._say(event)
-        if (self._waiting or len(self._replies) >= _UNANSWERED) and not self._is_over:
-            self.connection.hold()
-        else:
-            self.connection.unhold()
+        holds = (len(waiting) > 0 or len(due) >= _UNANSWERED) and not self._is_over
+        if holds is not self._holds:
+            self._holds = holds
+            if holds:
+                self.connection.hold()
+            else:
+                self.connection.unhold()
 
     def settled(self) -> None:
         """Something is done: go on, or end if that was all."""
-        self._go()
-        if self._waiting or self._replies or self._busy or self._puts:
+        if self._waiting or self._holds:
+            self._go()
+        if self._waiting or self._due or self._busy or self._puts:
             return
         if self._goes and not self._is_over and self._sends_frames:
             self._is_over = True
@@ -145,12 +152,12 @@ class ZbusSession(Session):
         """Answer what is no message."""
         match event:
             case Write(data):
-                self._replies.fill(self._replies.place(), data)
+                self.replies.fill(self.replies.place(), data)
             case Opened(data):
-                self._is_websocket = True
-                reply = self._replies.place()
+                self.is_websocket = True
+                reply = self.replies.place()
                 reply.then = self._opened
-                self._replies.fill(reply, data)
+                self.replies.fill(reply, data)
             case Malformed(text, wire_id, last, status, bare, origin):
                 if status == HTTPStatus.FORBIDDEN:
                     self.connection.site.count("refused", "page")
@@ -159,9 +166,9 @@ class ZbusSession(Session):
             case Fault(code, text, answer):
                 self.connection.site.faulty(self.connection, code, text)
                 self._cause = "protocol"
-                self._replies.fill(self._replies.place(last=True), answer)
+                self.replies.fill(self.replies.place(last=True), answer)
             case Ended(answer):
-                self._replies.fill(self._replies.place(last=True), answer)
+                self.replies.fill(self.replies.place(last=True), answer)
 
     def _opened(self) -> None:
         """The answer to the handshake is sent: pushes are frames from now on."""
@@ -172,7 +179,7 @@ class ZbusSession(Session):
         if not self._is_over:
             self._is_over = True
             self._waiting.clear()
-            self.connection.finish(self._cause, linger=not self._is_websocket)
+            self.connection.finish(self._cause, linger=not self.is_websocket)
 
     # ------------------------------------------------------------------------------ messages
 
@@ -181,7 +188,7 @@ class ZbusSession(Session):
         origin = message.text("origin") or ""
         task = Task(self, message, last=came.last, bare=came.bare, origin=origin)
         command = message.text("cmd")
-        if command is None and not self._is_websocket:
+        if command is None and not self.is_websocket:
             if message.method == "OPTIONS" and self._preflight(task, origin):
                 return
             if message.url == "/favicon.ico" and not message.body:
@@ -260,16 +267,6 @@ class ZbusSession(Session):
             self._busy = False
         self.settled()
 
-    @property
-    def replies(self) -> Replies:
-        """The places of answers."""
-        return self._replies
-
-    @property
-    def is_websocket(self) -> bool:
-        """Whether it is a WebSocket by now."""
-        return self._is_websocket
-
     def encode(
         self,
         answer: Answer,
@@ -287,3 +284,7 @@ class ZbusSession(Session):
     def push(self, answer: Answer, left: Left | None = None) -> None:
         """Send what was not asked for."""
         self.connection.write(self.encode(answer, as_frame=self._sends_frames), left)
+
+
+def _is_put(event: Event) -> bool:
+    return isinstance(event, Came) and event.message.text("cmd") == "pub"
