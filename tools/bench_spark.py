@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from bench_spark_sides import Bench
 
 PATH7, PATH2, PATH11 = "path, 7 columns", "path, 2 columns", "path, all columns"
+BARE2 = "path, 2 columns without the body"
 HOST7 = "endpoint, 7 columns"
 PARQUET = "Spark's Parquet, 7 columns"
 RAW = "sqlite3 to Arrow, 7 columns"
@@ -35,6 +36,7 @@ ROWS: Final = (
     Row(_READ, "read by path / sqlite3 to Arrow", PATH7, RAW, 0.75, by="cpu_us"),
     Row(_READ, "read by endpoint / by path", HOST7, PATH7, 0.7, by="cpu_us"),
     Row(_READ, "2 columns / 7 columns", PATH2, PATH7, 1.5, by="cpu_us"),
+    Row(_READ, "2 columns without the body / 7 columns", BARE2, PATH7, by="cpu_us"),
     Row(_READ, "all columns / 7 columns", PATH11, PATH7, by="cpu_us"),
     Row(_READ, "read by path / Parquet, rows/s", PATH7, PARQUET),
     Row(_READ, "read by endpoint / by path, rows/s", HOST7, PATH7),
@@ -125,7 +127,7 @@ class SparkRun(Run):
 
     def _sides(self, bench: Bench) -> dict[str, tuple[Callable[[], None], int]]:
         """Return what is timed for the keys that are wanted, and how many messages each takes."""
-        from bench_spark_sides import SEVEN, TWO  # noqa: PLC0415  # as above
+        from bench_spark_sides import BARE, SEVEN, TWO  # noqa: PLC0415  # as above
         from bench_spark_writes import PART  # noqa: PLC0415  # as above
 
         every, some = self.size.messages, self.size.messages // PART
@@ -134,6 +136,7 @@ class SparkRun(Run):
             sides |= {
                 PATH7: (bench.read(SEVEN, path=bench.path), every),
                 PATH2: (bench.read(TWO, path=bench.path), every),
+                BARE2: (bench.read(BARE, path=bench.path), every),
                 PATH11: (bench.read(_every_column(), path=bench.path), every),
                 HOST7: (bench.read(SEVEN, endpoint=bench.path), every),
                 PARQUET: (bench.read_parquet, every),

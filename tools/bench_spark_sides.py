@@ -31,6 +31,7 @@ SEVEN: Final = (
     "seq long, queue string, key string, kind string, body binary, priority int, put_at timestamp"
 )
 TWO: Final = "seq long, body binary"
+BARE: Final = "seq long, put_at timestamp"
 #: The columns of `SEVEN` as they lie in the file.
 _RAW: Final = "seq, queue, okey, kind, body, priority, put_at"
 _RAW_TYPES: Final = {

@@ -139,7 +139,7 @@ class FeedOffice:
         return _read(self._desk, lambda db: feed.survey(db, of))
 
     @in_turn
-    def feed_read(self, wanted: feed.Wanted, groups: list[int]) -> feed.Part:
+    def feed_part(self, wanted: feed.Wanted, groups: list[int]) -> feed.Part:
         """Return the next part of a feed. Raises MessagesGone.
 
         `groups`: positions, by number, of which nothing after `wanted.after` may be missing.

@@ -138,7 +138,7 @@ class HostPlace:
 
     def read(self, wanted: Wanted, groups: Sequence[int]) -> Part:
         """See Place."""
-        return self._office.feed_read(wanted, list(groups))
+        return self._office.feed_part(wanted, list(groups))
 
     def first_since(self, kind: Feed, of: tuple[int, ...], since_ms: int) -> int | None:
         """See Place."""

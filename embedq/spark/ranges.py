@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _log = logging.getLogger("embedq.spark")
+
+#: Columns of messages that have one value in all rows of a part so rarely that none is looked for.
+_VARYING: Final = ("put_at", "body")
 
 
 @dataclass
@@ -148,6 +151,7 @@ def read(reading: Reading, schema: StructType, stretch: Stretch) -> Iterator[pa.
         stretch.through,
         raw_columns(reading.feed, schema),
         states=reading.states,
+        varying=_VARYING if reading.feed == "messages" else None,
     )
     held = stretch.held if reading.fails_on_loss else ()
     with open_place(reading) as place:

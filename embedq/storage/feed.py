@@ -1,26 +1,26 @@
 """Feeds: messages, history or dead letters in their order, read in bulk for those who compute.
 
-Knows: the columns of each feed, how thousands of rows come out of SQLite as a few long values.
+Knows: how thousands of rows come out of SQLite as a few long values, what else readers ask.
 Does not know: who reads, which connection it is, offsets, Arrow.
 
-A part of a feed is one row of SQLite: its numbers as lines of text, and each column of bytes as
-one long value with the lengths among the numbers. That costs a third less than a Python object for
-each value, gives the GIL up once instead of thousands of times, and travels as it is
-(docs/decisions/0028). Every function answers from the snapshot of its connection.
+A part of a feed is one row of SQLite: each column of numbers as a list in text, and each column of
+bytes as one long value beside the list of its lengths. That costs half of what a Python object for
+each value does, gives the GIL up once instead of thousands of times, and travels as it is
+(docs/decisions/0028, 0033). Every function answers from the snapshot of its connection.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from functools import lru_cache
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
 from embedq.errors import MessagesGone, StoreCorrupt
+from embedq.storage.joined import NUMBERS, SOURCES, TEXTS, Feed, heading, statement, unwritten
 
-Feed = Literal["messages", "history", "dead"]
+__all__ = ["NUMBERS", "TEXTS", "Feed", "heading"]
 
 #: The largest value SQLite may build for a part; what needs more is read again with fewer rows.
 PART_BYTES: Final = 32 << 20
@@ -33,75 +33,14 @@ _CLOSING_SHIFT: Final = 40
 _OF_ITS_OWN: Final = (
     "give each query an option `group` of its own; failOnDataLoss=false goes on with what there is"
 )
-#: Forms of statements that are kept: a client of the host may ask for any columns.
-_FORMS: Final = 256
-
-#: What each feed is ordered by, its rows, and whose they are.
-_SOURCES: Final[dict[Feed, tuple[str, str, str]]] = {
-    "messages": ("m.seq", "msg m NOT INDEXED", "m.queue"),
-    "history": (
-        "d.closed",
-        "delivery d LEFT JOIN session s ON s.id=d.session LEFT JOIN msg m ON m.seq=d.seq",
-        "d.grp",
-    ),
-    "dead": ("x.id", "dead x", "x.queue"),
-}
-#: Columns that are integers, by the names that readers use.
-NUMBERS: Final[dict[Feed, dict[str, str]]] = {
-    "messages": {
-        "seq": "m.seq",
-        "queue": "m.queue",
-        "kind": "m.kind",
-        "priority": "m.priority",
-        "put_at": "m.put_at",
-        "due_at": "m.due",
-        "expires_at": "m.expires",
-    },
-    "history": {
-        "closed": "d.closed",
-        "seq": "d.seq",
-        "group": "d.grp",
-        "attempt": "d.attempt",
-        "started_at": "d.started",
-        "ended_at": "d.ended",
-        "outcome": "d.outcome",
-        "crashes": "d.crashes",
-        "put_at": "m.put_at",
-    },
-    "dead": {
-        "number": "x.id",
-        "seq": "x.seq",
-        "queue": "x.queue",
-        "group": "x.grp",
-        "died_at": "x.died",
-        "put_at": "x.put_at",
-        "kind": "x.kind",
-        "priority": "x.priority",
-    },
-}
-#: Columns that are texts or bytes.
-TEXTS: Final[dict[Feed, dict[str, str]]] = {
-    "messages": {"key": "m.okey", "headers": "m.headers", "body": "m.body"},
-    "history": {"worker": "s.name", "error": "d.error"},
-    "dead": {
-        "reason": "x.reason",
-        "detail": "x.detail",
-        "moved_by": "x.moved_by",
-        "attempts": "x.attempts",
-        "key": "x.okey",
-        "headers": "x.headers",
-        "body": "x.body",
-    },
-}
-#: By which column each feed can be filtered: numbers of outcomes, reasons of dead letters.
-_STATES: Final[dict[Feed, str]] = {"history": "d.outcome", "dead": "x.reason"}
 
 
 class Wanted(msgspec.Struct, frozen=True):
     """Rows of a feed with a position in (after, through], at most about `rows` of them.
 
     `of`: whose, by number: queues; of the history, one group. `states`: outcomes by number, or
-    reasons of dead letters; none means all.
+    reasons of dead letters; none means all. `varying`: the columns that are listed without a look
+    whether all rows have one value; None: all are.
     """
 
     feed: Feed
@@ -111,23 +50,28 @@ class Wanted(msgspec.Struct, frozen=True):
     columns: tuple[str, ...]
     rows: int = 8192
     states: tuple[int | str, ...] = ()
+    varying: tuple[str, ...] | None = None
 
     def going_on(self, part: Part) -> Wanted:
         """Return what is left of the range after a part of it."""
-        return msgspec.structs.replace(self, after=part.reached)
+        return msgspec.structs.replace(self, after=part.reached, varying=part.written)
 
 
 class Part(msgspec.Struct, frozen=True):
     """All wanted rows with a position up to `reached`, in order; there may be none.
 
-    `numbers`: a line for each row with the columns of `heading()`, empty where there is NULL.
+    `numbers`: for each name of `heading()` a line for each row, empty where there is NULL.
     `texts`: the values of a column one after another; their lengths are among the numbers.
+    `written`: the columns that have a list; None: all. `same`: the value that each other column
+    has in all rows, of texts NULL; none is told of a column that says what the position says.
     """
 
     reached: int
     rows: int
-    numbers: bytes
+    numbers: dict[str, bytes]
     texts: dict[str, bytes]
+    written: tuple[str, ...] | None = None
+    same: dict[str, int | None] = {}
 
 
 class Extent(msgspec.Struct, frozen=True):
@@ -163,13 +107,6 @@ class Survey(msgspec.Struct, frozen=True):
     key: bytes
 
 
-def heading(feed: Feed, columns: tuple[str, ...]) -> tuple[str, ...]:
-    """Return what stands in a line of `Part.numbers`: the position, numbers, lengths of texts."""
-    numbers = [name for name in columns if name in NUMBERS[feed]]
-    texts = [name for name in columns if name in TEXTS[feed]]
-    return ("position", *numbers, *texts)
-
-
 def read(connection: sqlite3.Connection, wanted: Wanted, part_bytes: int | None = None) -> Part:
     """Return the next part of a feed. Call again with `after=part.reached` until `through`.
 
@@ -192,24 +129,58 @@ def read(connection: sqlite3.Connection, wanted: Wanted, part_bytes: int | None 
 
 def _read(connection: sqlite3.Connection, wanted: Wanted, rows: int) -> Part:
     end = _end(connection, wanted, rows)
-    texts = [name for name in wanted.columns if name in TEXTS[wanted.feed]]
-    statement = _statement(
-        wanted.feed,
-        wanted.columns,
-        len(wanted.of),
-        len(wanted.states),
-        blobs=joins_blobs(connection),
-    )
     # The end of a part of the history was chosen by the number of rows, whole commits.
     most = -1 if wanted.feed == "history" else rows
     values = (*wanted.of, wanted.after, end, *wanted.states, most)
-    count, last, numbers, *joined = connection.execute(statement, values).fetchone()
+    blobs = joins_blobs(connection)
+    written = wanted.varying
+    while True:
+        form = (wanted.feed, wanted.columns, written, len(wanted.of), len(wanted.states))
+        found = connection.execute(statement(*form, blobs=blobs), values).fetchone()
+        same, varying = _alike(unwritten(wanted.feed, wanted.columns, written), found)
+        if not varying:
+            break
+        # Looked for in vain: it is written from here on, and in this part.
+        written = (*(written or ()), *varying)
+    count, last, *lists = found
     if count == most:
         end = last
-    if not joins_blobs(connection):
-        joined = [None if value is None else bytes.fromhex(value) for value in joined]
-    parts = {name: value or b"" for name, value in zip(texts, joined, strict=True)}
-    return Part(end, count, (numbers or "").encode(), parts)
+    names = heading(wanted.feed, wanted.columns, written)
+    numbers = {name: str(one or "").encode() for name, one in zip(names, lists, strict=False)}
+    joined = iter(lists[len(names) :])
+    texts = {
+        name: b"" if name in same else _bytes(next(joined), blobs=blobs)
+        for name in wanted.columns
+        if name in TEXTS[wanted.feed]
+    }
+    return Part(end, count, numbers, texts, written, same)
+
+
+def _alike(
+    names: Sequence[str], found: Sequence[object]
+) -> tuple[dict[str, int | None], list[str]]:
+    """Return the value of each column that has only one, and which have several.
+
+    The last values of a row tell how many are not NULL, and the smallest and the largest of them.
+    """
+    rows, ends = found[0], found[len(found) - 3 * len(names) :]
+    same: dict[str, int | None] = {}
+    varying = []
+    for place, name in enumerate(names):
+        filled, low, high = ends[3 * place : 3 * place + 3]
+        if filled == 0:
+            same[name] = None
+        elif filled == rows and low == high and isinstance(low, int):
+            same[name] = low
+        else:
+            varying.append(name)
+    return same, varying
+
+
+def _bytes(joined: bytes | str | None, *, blobs: bool) -> bytes:
+    if isinstance(joined, str) and not blobs:
+        return bytes.fromhex(joined)
+    return joined if isinstance(joined, bytes) else b""
 
 
 def _end(connection: sqlite3.Connection, wanted: Wanted, rows: int) -> int:
@@ -227,46 +198,6 @@ def _end(connection: sqlite3.Connection, wanted: Wanted, rows: int) -> int:
     window = (*wanted.of, wanted.after, wanted.through, rows - 1)
     found = connection.execute(sql, window).fetchone()
     return wanted.through if found is None else int(found[0])
-
-
-@lru_cache(_FORMS)
-def _statement(
-    feed: Feed, columns: tuple[str, ...], owners: int, states: int, *, blobs: bool
-) -> str:
-    """Build the statement of a part: owners, after, through, states, rows.
-
-    Its columns: how many rows, the last position, the lines of numbers, the joined texts.
-    """
-    position, rows, owner = _SOURCES[feed]
-    numbers = {name: NUMBERS[feed][name] for name in columns if name in NUMBERS[feed]}
-    texts = {name: TEXTS[feed][name] for name in columns if name in TEXTS[feed]}
-    inner = ", ".join(
-        f"{expression} AS {kind}{n}"
-        for kind, some in (("n", numbers), ("t", texts))
-        for n, expression in enumerate(some.values())
-    )
-    whose = f"{owner} IN ({','.join('?' * owners)})"
-    filtered = f" AND {_STATES[feed]} IN ({','.join('?' * states)})" if states else ""
-    lines = ["%d", *["%s"] * (len(numbers) + len(texts))]
-    fields = [
-        "p",
-        *[f"CAST(n{n} AS INTEGER)" for n in range(len(numbers))],
-        *[f"length(CAST(t{n} AS BLOB))" for n in range(len(texts))],
-    ]
-    joined = [
-        f"CAST(group_concat(CAST(t{n} AS BLOB), '') AS BLOB)"
-        if blobs
-        else f"group_concat(hex(t{n}), '')"
-        for n in range(len(texts))
-    ]
-    outer = ", ".join(
-        [f"group_concat(printf('{','.join(lines)}', {', '.join(fields)}), char(10))", *joined]
-    )
-    inside = f", {inner}" if inner else ""
-    return (
-        f"SELECT count(*), max(p), {outer} FROM (SELECT {position} AS p{inside} FROM {rows} "
-        f"WHERE {whose} AND {position}>? AND {position}<=?{filtered} ORDER BY {position} LIMIT ?)"
-    )
 
 
 _joining: list[bool] = []
@@ -345,7 +276,7 @@ def first_since(
     connection: sqlite3.Connection, feed: Feed, of: tuple[int, ...], since_ms: int
 ) -> int | None:
     """Return the position of the first row put, closed or died at a time or later; None: none."""
-    position, rows, owner = _SOURCES[feed]
+    position, rows, owner = SOURCES[feed]
     when = {"messages": "m.put_at", "history": "d.ended", "dead": "x.died"}[feed]
     sql = (
         f"SELECT {position} FROM {rows} WHERE {owner} IN ({','.join('?' * len(of))}) "
@@ -362,7 +293,7 @@ def nth_after(
 
     For the history and dead letters, whose positions have gaps; of one owner or several.
     """
-    position, _, owner = _SOURCES[feed]
+    position, _, owner = SOURCES[feed]
     table = {"messages": "msg m", "history": "delivery d", "dead": "dead x"}[feed]
     sql = (
         f"SELECT {position} FROM {table} WHERE {owner} IN ({','.join('?' * len(of))}) "

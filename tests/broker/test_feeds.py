@@ -278,9 +278,9 @@ def test_purging_a_position_moves_it_to_the_end(desk: Desk) -> None:
 def test_a_range_is_read_in_parts_until_its_end(filed: Desk) -> None:
     seqs = put(filed, 5)
     office = filed.office
-    part = office.feed_read(wanted(filed, rows=3), [])
+    part = office.feed_part(wanted(filed, rows=3), [])
     assert (part.rows, part.reached) == (3, seqs[2])
-    rest = office.feed_read(wanted(filed, after=part.reached), [])
+    rest = office.feed_part(wanted(filed, after=part.reached), [])
     assert (rest.rows, rest.texts["body"]) == (2, b"bodybody")
     survey = office.feed_survey("messages")
     assert set(survey.queues.values()) == {"orders"}
@@ -296,12 +296,12 @@ def test_what_was_let_go_is_missed_by_its_reader_and_by_no_other(filed: Desk) ->
     seqs = put(filed, 3)
     filed.office.feed_commit("orders", "spark", seqs[1])
     with pytest.raises(MessagesGone, match=f"up to {seqs[1]} were let go for group 'spark'"):
-        filed.office.feed_read(wanted(filed, after=seqs[0]), [spark.id])
-    assert filed.office.feed_read(wanted(filed, after=seqs[0]), []).rows == 2
-    assert filed.office.feed_read(wanted(filed, after=seqs[1]), [spark.id]).rows == 1
+        filed.office.feed_part(wanted(filed, after=seqs[0]), [spark.id])
+    assert filed.office.feed_part(wanted(filed, after=seqs[0]), []).rows == 2
+    assert filed.office.feed_part(wanted(filed, after=seqs[1]), [spark.id]).rows == 1
     filed.office.remove_group("orders", "spark")
     with pytest.raises(MessagesGone, match="was removed"):
-        filed.office.feed_read(wanted(filed, after=seqs[1]), [spark.id])
+        filed.office.feed_part(wanted(filed, after=seqs[1]), [spark.id])
 
 
 def test_one_answer_is_bounded_whatever_is_asked_for(
@@ -309,11 +309,11 @@ def test_one_answer_is_bounded_whatever_is_asked_for(
 ) -> None:
     monkeypatch.setattr(feeds, "PART_ROWS", 2)
     put(filed, 5)
-    assert filed.office.feed_read(wanted(filed, rows=1 << 40), []).rows == 2
+    assert filed.office.feed_part(wanted(filed, rows=1 << 40), []).rows == 2
     monkeypatch.setattr(feeds, "PART_ROWS", 100)
     monkeypatch.setattr(feeds, "PART_BYTES", 2_000)
     filed.put_many(filed.existing_queue("orders"), [b"x" * 900] * 9)
-    part = filed.office.feed_read(wanted(filed, after=5, rows=100), [])
+    part = filed.office.feed_part(wanted(filed, after=5, rows=100), [])
     assert 0 < part.rows < 9
     assert len(part.texts["body"]) < 2_000
 

@@ -45,7 +45,7 @@ def test_results_are_what_the_office_itself_returns(desk: Desk, office: Office) 
 
 def test_only_the_parts_of_feeds_are_read_in_turn(desk: Desk) -> None:
     verbs = served(desk.office)
-    assert [name for name, verb in verbs.items() if is_done_in_turn(verb)] == ["feed_read"]
+    assert [name for name, verb in verbs.items() if is_done_in_turn(verb)] == ["feed_part"]
 
 
 def test_progress_is_passed_on(desk: Desk, office: Office) -> None:

@@ -26,7 +26,9 @@ def batch(kind, columns, part):
 
 
 def test_numbers_texts_and_ids_arrive_in_their_rows():
-    part = Part(9, 3, b"1,1,1,3\n2,2,1,\n5,5,7,0", {"key": b"abc"})
+    seqs = b"1\n2\n5"
+    numbers = {"position": seqs, "seq": seqs, "queue": b"1\n1\n7", "key": b"3\n\n0"}
+    part = Part(9, 3, numbers, {"key": b"abc"})
     found = batch("messages", "id seq queue key", part).to_pydict()
     assert found["seq"] == [1, 2, 5]
     assert found["key"] == ["abc", None, ""]
@@ -36,21 +38,43 @@ def test_numbers_texts_and_ids_arrive_in_their_rows():
 
 def test_text_that_is_no_utf8_is_replaced_and_headers_that_are_damaged_are_none():
     headers = msgspec.msgpack.encode({"a": "b"})
-    part = Part(
-        2, 2, b"1,1,%d\n2,1,1" % len(headers), {"key": b"\xffx", "headers": headers + b"\xc1"}
-    )
+    numbers = {"position": b"1\n2", "key": b"1\n1", "headers": b"%d\n1" % len(headers)}
+    part = Part(2, 2, numbers, {"key": b"\xffx", "headers": headers + b"\xc1"})
     found = batch("messages", "key headers", part).to_pydict()
     assert found["key"] == ["�", "x"]
     assert found["headers"] == [[("a", "b")], None]
 
 
 @pytest.mark.parametrize(
-    ("numbers", "body"),
-    [(b"2,1\n1,1", b"xy"), (b"1,1\n2,1\n3,1", b"xyz"), (b"1,1\n2,1", b"x")],
+    ("positions", "lengths", "body"),
+    [
+        (b"2\n1", b"1\n1", b"xy"),
+        (b"1\n2\n3", b"1\n1\n1", b"xyz"),
+        (b"1\n2", b"1", b"x"),
+        (b"1\n2", b"1\n1", b"x"),
+    ],
 )
-def test_rows_in_another_order_or_number_and_bytes_that_are_cut_off_are_refused(numbers, body):
+def test_rows_in_another_order_or_number_and_bytes_that_are_cut_off_are_refused(
+    positions, lengths, body
+):
+    part = Part(2, 2, {"position": positions, "body": lengths}, {"body": body})
     with pytest.raises(StoreCorrupt):
-        batch("messages", "body", Part(2, 2, numbers, {"body": body}))
+        batch("messages", "body", part)
+
+
+def test_what_is_the_same_in_all_rows_fills_its_column():
+    same = {"queue": 1, "key": None, "kind": 0, "priority": 7, "put_at": 5, "due_at": None}
+    part = Part(2, 2, {"position": b"1\n4"}, {"key": b""}, (), same)
+    found = batch("messages", "seq queue key kind priority put_at due_at", part).to_pydict()
+    assert (found["seq"], found["queue"], found["key"]) == ([1, 4], ["q", "q"], [None, None])
+    assert (found["kind"], found["priority"]) == (["application/octet-stream"] * 2, [7, 7])
+    assert (found["due_at"], len(set(found["put_at"]))) == ([None, None], 1)
+
+
+def test_a_single_row_without_a_value_is_a_row():
+    numbers = {"position": b"7", "due_at": b"", "priority": b"-1"}
+    found = batch("messages", "due_at priority", Part(7, 1, numbers, {})).to_pydict()
+    assert found == {"due_at": [None], "priority": [-1]}
 
 
 def test_the_last_error_of_a_dead_letter_is_the_one_that_is_shown():
@@ -60,8 +84,9 @@ def test_the_last_error_of_a_dead_letter_is_the_one_that_is_shown():
     ]
     stored = msgspec.msgpack.encode(records)
     none = msgspec.msgpack.encode([AttemptRecord(1, 0, 1, "w", None)])
-    lines = b"1,%d\n2,%d\n3,1\n4," % (len(stored), len(none))
-    part = Part(4, 4, lines, {"attempts": stored + none + b"\xc1"})
+    lengths = b"%d\n%d\n1\n" % (len(stored), len(none))
+    numbers = {"position": b"1\n2\n3\n4", "attempts": lengths}
+    part = Part(4, 4, numbers, {"attempts": stored + none + b"\xc1"})
     found = batch("dead", "attempts error_type error_message", part)
     assert found.to_pydict() == {
         "attempts": [2, 1, 0, 0],

@@ -49,28 +49,30 @@ def everything(connection, wanted):
     rows = []
     after = wanted.after
     while after < wanted.through:
-        part = feed.read(connection, msgspec.structs.replace(wanted, after=after))
+        part = feed.read(connection, wanted)
         assert part.reached > after
         rows += rows_of(wanted, part)
         after = part.reached
+        wanted = wanted.going_on(part)
     return rows
 
 
 def rows_of(wanted, part):
-    names = feed.heading(wanted.feed, wanted.columns)
     places = dict.fromkeys(part.texts, 0)
+    lists = {
+        name: [int(one) if one else None for one in lines.decode().split("\n")]
+        for name, lines in part.numbers.items()
+    }
     rows = []
-    for line in part.numbers.decode().split("\n") if part.rows else []:
-        row = {}
-        for name, value in zip(names, line.split(","), strict=True):
-            number = int(value) if value else None
-            if name in part.texts and number is not None:
-                row[name] = part.texts[name][places[name] : places[name] + number]
-                places[name] += number
-            else:
-                row[name] = number
+    for n in range(part.rows):
+        row = {name: numbers[n] for name, numbers in lists.items()} | part.same
+        for name in set(part.texts) & row.keys() - part.same.keys():
+            if (length := row[name]) is not None:
+                row[name] = part.texts[name][places[name] : places[name] + length]
+                places[name] += length
+        row.update(dict.fromkeys(set(wanted.columns) - row.keys(), row["position"]))
         rows.append(row)
-    assert len(rows) == part.rows
+    assert not part.rows or {len(numbers) for numbers in lists.values()} == {part.rows}
     assert places == {name: len(data) for name, data in part.texts.items()}
     return rows
 
@@ -95,6 +97,39 @@ def test_every_message_comes_once_in_order_however_it_is_cut(connection, rows):
         == sorted(row["seq"] for row in got)
     )
     assert all(row["due_at"] is None and row["put_at"] > 0 for row in got)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 100])
+def test_columns_that_are_the_same_in_all_rows_come_as_one_value(connection, rows):
+    head = feed.extent(connection, "messages").head
+    wanted = Wanted("messages", (1,), 0, head, ALL, rows)
+    listed = everything(connection, wanted)
+    believed = msgspec.structs.replace(wanted, varying=())
+    assert everything(connection, believed) == listed
+    part = feed.read(connection, believed)
+    assert {"queue", "due_at", "seq"}.isdisjoint(part.numbers)
+    assert (part.same["queue"], part.same["due_at"]) == (1, None)
+
+
+def test_a_column_that_begins_to_differ_is_listed_from_there_on(connection):
+    wanted = Wanted("messages", (1,), 0, 99, ("priority",), 1, varying=())
+    first = feed.read(connection, wanted)
+    assert (first.same, first.written) == ({"priority": 0}, ())
+    both = feed.read(connection, msgspec.structs.replace(wanted, rows=2))
+    assert (both.numbers["priority"], both.same) == (b"0\n1", {})
+    assert both.written == ("priority",) == wanted.going_on(both).varying
+
+
+def test_a_column_that_nobody_knows_is_left_out(connection):
+    wanted = Wanted("messages", (1,), 0, 99, ("seq", "colour"), 2, varying=())
+    part = feed.read(connection, wanted)
+    assert (part.rows, set(part.numbers), part.same) == (2, {"position"}, {})
+
+
+def test_a_column_where_only_some_rows_have_a_value_is_listed(connection):
+    wanted = Wanted("messages", (1,), 0, 99, ("key",), 2, varying=())
+    part = feed.read(connection, wanted)
+    assert (part.numbers["key"], part.texts["key"], part.same) == (b"5\n", b"key,0", {})
 
 
 def test_ranges_that_follow_each_other_have_everything_of_several_queues(connection):
@@ -136,7 +171,7 @@ def test_a_row_larger_than_a_part_is_a_part_of_its_own(connection, monkeypatch):
 def test_a_queue_without_messages_is_looked_through_in_steps(connection, monkeypatch):
     monkeypatch.setattr(feed, "_SPAN", 5)
     part = feed.read(connection, Wanted("messages", (3,), 0, 12, ("body",)))
-    assert part == feed.Part(5, 0, b"", {"body": b""})
+    assert part == feed.Part(5, 0, {"position": b"", "body": b""}, {"body": b""})
     assert everything(connection, Wanted("messages", (3,), 0, 12, ("body",))) == []
 
 

@@ -20,6 +20,7 @@ CELLS = {
     bench_spark.PATH7,
     bench_spark.PATH2,
     bench_spark.PATH11,
+    bench_spark.BARE2,
     bench_spark.HOST7,
     bench_spark.PARQUET,
     bench_spark.RAW,
