@@ -80,6 +80,12 @@ def test_headers_of_any_type_travel(created):
     assert kept == {"n": 5, "flag": False, "many": ["a", 1], "deep": {"a": None}, "nil": None}
 
 
+def test_the_id_of_a_publisher_is_its_own_whatever_else_it_says(created):
+    created.do("x", cmd="pub", mq="q", id="mine", **{"wire-id": "other", "zbus": "z"})
+    (found,) = created.do(cmd="take", mq="q", channel="c")["body"]
+    assert (found["headers"]["id"], found["headers"]["zbus"]) == ("mine", "z")
+
+
 def test_status_method_and_url_of_a_publisher_travel(created):
     created.tell(
         {"headers": {"cmd": "pub", "mq": "q"}, "url": "/u", "method": "PUT", "status": 418}
@@ -200,6 +206,17 @@ def test_head_gets_the_head_of_a_refusal(http, head, status):
     assert client.query(cmd="query", mq="nowhere").status == 404
 
 
+def test_head_takes_nothing_that_it_does_not_get(broker, http, created):
+    broker.queue("q").put("x")
+    client = http()
+    for more in ("", "&acknowledge=true"):
+        client.send(f"HEAD /?cmd=take&mq=q&channel=c{more} HTTP/1.1\r\n\r\n".encode())
+        assert client.response(bare=True).status == 200
+        (found,) = created.do(cmd="take", mq="q", channel="c", acknowledge=True)["body"]
+        offset = found["headers"]["offset"]
+        created.do(cmd="nack", mq="q", channel="c", offset=offset)
+
+
 def test_a_query_of_the_root_is_a_command(broker, http, created):
     client = http()
     client.send(b"GET /?cmd=pub&mq=q&body=h%C3%A9 HTTP/1.1\r\n\r\n")
@@ -287,6 +304,8 @@ def test_a_monitor_shows_queues_by_their_paths(broker, created, ends):
     assert [get(f"/info?mq={each}").status for each in ("other", "%40zbus")] == [404, 404]
     assert get("/info?mq=other").body == b"MQ(other) Not Found"
     assert [get(path).status for path in ("/info", "/q/x")] == [400, 400]
+    created.do(cmd="create", mq="50%25 + é")
+    assert json.loads(get("/info?mq=50%2525+%2B+%C3%A9").body)["name"] == "50%25 + é"
     assert get("/?cmd=query&mq=q").status == 200
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final
-from urllib.parse import parse_qsl
 
 from embedq.errors import EmbedqError, GroupNotFound, QueueNotFound
 from embedq.limits import LIMITS
@@ -221,7 +220,7 @@ class Commands:
     def _show(self, task: Task) -> None:
         """Answer a path as the monitor of the original does."""
         path, _, asked = (task.message.url or "").partition("?")
-        mq = dict(parse_qsl(asked, keep_blank_values=True)).get("mq")
+        mq = dict(each.partition("=")[::2] for each in asked.split("&")).get("mq")
         if path == "/":
             self._look(task, None)
         elif path == "/info" and mq is not None:

@@ -79,8 +79,7 @@ def kept_of(delivery: Delivery) -> tuple[dict[str, Any], Rest]:
         # Somebody else may have such a header, too: then it says nothing here.
         with suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
             rest = _decode(raw.encode("utf-8", "surrogatepass"))
-    headers |= rest.headers
-    return headers, rest
+    return rest.headers | headers, rest  # what is ours counts, if a publisher says the same
 
 
 def answer_of(

@@ -36,7 +36,9 @@ class Taking:
         self._channel = channel
         self._key = (from_wire(mq.encode()), from_wire(channel.encode()))
         self._most = most
-        self._acknowledges = task.message.flag(WANTED, default=False)
+        #: What HEAD does not get stays.
+        self._shows = task.bare
+        self._acknowledges = not self._shows and task.message.flag(WANTED, default=False)
         self._found: list[Delivery] = []
         self._bytes = 0
 
@@ -78,7 +80,7 @@ class Taking:
         def left(gone: bool) -> None:  # noqa: FBT001 - what Connection.write says
             for delivery in found:
                 if not self._acknowledges or not gone:
-                    delivery.left(gone)
+                    delivery.left(gone and not self._shows)
 
         names = {"mq": self._mq, "channel": self._channel}
         answers = [answer_of(each, self._mq) for each in found]

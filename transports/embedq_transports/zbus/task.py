@@ -20,15 +20,18 @@ _NOTHING = Message({}, {})
 
 
 class Task:
-    """What a session does for one message. `wire_id`: its id, made if it has none."""
+    """What a session does for one message.
+
+    `wire_id`: its id, made if it has none. `bare`: its answer is without a body.
+    """
 
     __slots__ = (
         "_as_frame",
-        "_bare",
         "_origin",
         "_reply",
         "_session",
         "_under_way",
+        "bare",
         "is_done",
         "message",
         "wire_id",
@@ -48,7 +51,7 @@ class Task:
         self.is_done = False
         self._session = session
         self._as_frame = session.is_websocket
-        self._bare = bare
+        self.bare = bare
         self._origin = origin
         self._reply = session.replies.place(last=last)
         self._under_way: bool | None = None
@@ -74,7 +77,7 @@ class Task:
                 answer,
                 as_frame=self._as_frame,
                 keep=not self._reply.last,
-                bare=self._bare,
+                bare=self.bare,
                 origin=self._origin,
             )
         self._fill(data, left)
@@ -86,7 +89,7 @@ class Task:
 
     def say(self, status: int, text: str, *, ack: bool = True) -> None:
         """Answer with a sentence; `ack` False: with nothing."""
-        if not ack or self._as_frame or self._bare or self._origin:
+        if not ack or self._as_frame or self.bare or self._origin:
             self.done(told(status, text, self.wire_id) if ack else None)
         elif not self.is_done:
             self._fill(sentence(status, text, self.wire_id, keep=not self._reply.last))
