@@ -44,6 +44,8 @@ class Access:
         self.subscriptions: set[Subscription] = set()
         #: Operations that have no answer yet, the puts among them, and the bytes of those.
         self.pending = self.pending_puts = self.pending_bytes = 0
+        #: Bytes that a body may have.
+        self._most = min(owner.limits.message_bytes, network.desk.limits.body_bytes)
         self._is_closed = False
 
     @property
@@ -117,10 +119,9 @@ class Access:
         self._answer(then, result)
 
     def _refuse_put(self, queue: str, size: int) -> EmbedqError | None:
-        most = min(self._owner.limits.message_bytes, self._network.desk.limits.body_bytes)
-        if size > most:
+        if size > self._most:
             return LimitExceeded(
-                f"queue {queue!r}: a body of {size} bytes is more than message_bytes={most}",
+                f"queue {queue!r}: a body of {size} bytes is more than message_bytes={self._most}",
                 limit="message_bytes",
             )
         return self._refuse("put", queue)
@@ -351,7 +352,7 @@ class Access:
     def _answer(self, then: Callable[[Any], object] | None, result: object) -> None:
         self.pending -= 1
         if then is not None and not self._is_closed:
-            self._owner.called_back(lambda: then(result))
+            self._owner.answered(then, result)
         self._owner.ops_changed()
 
     def hand(self, subscription: Subscription, delivery: Delivery) -> None:

@@ -113,13 +113,13 @@ class Channel(asyncio.BufferedProtocol):
 
     # --------------------------------------------------------------------------- sending
 
-    def write(self, data: bytes, left: Left | None = None) -> None:
-        """Send bytes; see Connection.write."""
+    def write(self, data: bytes, left: Left | None = None) -> int:
+        """Send bytes; see Connection.write. Returns how many the kernel has not taken."""
         outbox = self._outbox
         if outbox is None:
             if left is not None:
                 self._soon(lambda: left(False))
-            return
+            return 0
         if not outbox.unsent:
             self.moved_at = self._now()
         outbox.add(data if self._tunnel is None else self._tunnel.encrypt(data), left)
@@ -128,26 +128,27 @@ class Channel(asyncio.BufferedProtocol):
         elif not self._flushing:
             self._flushing = True
             self._soon(self.flush)
+        return outbox.unsent
 
     def flush(self) -> None:
         """Give to the kernel what was written."""
         self._flushing = False
         outbox = self._outbox
         if outbox is not None:
-            unsent = outbox.unsent
             outbox.flush()
-            if outbox.unsent < unsent:
-                self.moved_at = self._now()
-                if not outbox.unsent and self._held:
-                    self._above.moved()  # nothing waits, so that nobody else will tell
+            if self._held and not outbox.unsent:
+                self._above.moved()  # nothing waits, so that nobody else will tell
 
     def pause_writing(self) -> None:
-        """Bytes wait: they are counted where it matters."""
+        """Bytes wait from now on: they are counted where it matters."""
+        if self._outbox is not None:
+            self._outbox.waits = True
 
     def resume_writing(self) -> None:
         """The kernel has taken everything."""
         self.moved_at = self._now()
         if self._outbox is not None:
+            self._outbox.waits = False
             self._outbox.look()
         self._above.moved()
 
@@ -226,6 +227,8 @@ class Channel(asyncio.BufferedProtocol):
 
     def _send(self, data: bytes) -> None:
         if data and self._outbox is not None:
+            if not self._outbox.unsent:
+                self.moved_at = self._now()
             self._outbox.add(data)
             self.flush()
 

@@ -37,7 +37,11 @@ class Connection:
         self.identity: Identity | None = None
         self.broker = Access(site.network, self)
         self.channel = Channel(
-            self, now=site.now, soon=site.soon, context=site.context, room=site.network.room
+            self,
+            now=site.network.monotonic,
+            soon=site.network.soon,
+            context=site.context,
+            room=site.network.room,
         )
         self.since = site.now()
         #: Why it has ended, or is about to.
@@ -48,6 +52,7 @@ class Connection:
         self._frame_at: float | None = None
         self._frames = 0
         self._closing = False  # no more bytes go to the session
+        self._holds_puts = False  # too many are under way: nothing is read
         self._finishing: tuple[str, float] | None = None
         self._gone = False
 
@@ -98,10 +103,10 @@ class Connection:
         `left(True)` is called when they have left for the kernel, `left(False)` when they never
         will. A client that does not read is cut once more than unsent_most_bytes wait.
         """
-        slow = self.channel.unsent > self.limits.unsent_most_bytes
+        channel, limits = self.channel, self.limits
+        slow = channel.unsent > limits.unsent_most_bytes
         if self.cause is None and not slow:
-            self.channel.write(data, left)
-            if self.is_clogged and not self._closing:
+            if channel.write(data, left) > limits.unsent_pause_bytes and not self._closing:
                 self.hold("unsent")
             return
         if left is not None:
@@ -230,15 +235,17 @@ class Connection:
         session = self._session
         if session is None or self._closing:
             return
-        self._guard(lambda: session.received(data))
+        try:
+            session.received(data)
+        except Exception:  # noqa: BLE001  # see _failed
+            self._failed()
+        frames = session.frames
         if not session.pending or self._closing:
             self._frame_at = None
-        elif self._frame_at is None or session.frames != self._frames:
+        elif self._frame_at is None or frames != self._frames:
             self._frame_at = self.channel.heard_at
-        self.channel.paced(session.frames - self._frames)
-        self._frames = session.frames
-        if self.is_clogged and not self._closing:
-            self.hold("unsent")
+        self.channel.paced(frames - self._frames)
+        self._frames = frames
 
     def ended(self) -> None:
         """The client sends no more; our side stays open for now."""
@@ -288,15 +295,27 @@ class Connection:
         """Call the session; what it raises ends this connection only."""
         try:
             call()
-        except Exception:  # noqa: BLE001  # a defect must not reach its neighbours
-            _log.exception("a session of %s failed; its connection is closed", self.site.url)
-            self.site.faulty(self, "defect", "")
-            self.abort("defect")
+        except Exception:  # noqa: BLE001  # see _failed
+            self._failed()
+
+    def _failed(self) -> None:
+        """A session has raised something: a defect, which must not reach its neighbours."""
+        _log.exception("a session of %s failed; its connection is closed", self.site.url)
+        self.site.faulty(self, "defect", "")
+        self.abort("defect")
 
     def called_back(self, call: Callable[[], object]) -> None:
-        """Give an answer to the session, if it is still there."""
+        """Make a call of the session's, if it is still there."""
         if self._session is not None and not self._gone:
             self._guard(call)
+
+    def answered(self, then: Callable[[Any], object], result: object) -> None:
+        """Give an answer to the session, if it is still there."""
+        if self._session is not None and not self._gone:
+            try:
+                then(result)
+            except Exception:  # noqa: BLE001  # see _failed
+                self._failed()
 
     async def _run(self, coroutine: Any) -> None:  # noqa: ANN401
         try:
@@ -310,13 +329,13 @@ class Connection:
         broker, limits = self.broker, self.limits
         if self._gone:
             return
-        if (
+        holds = (
             broker.pending_puts >= limits.pending_puts
             or broker.pending_bytes >= limits.pending_bytes
-        ):
-            self.hold("puts")
-        else:
-            self.unhold("puts")
+        )
+        if holds is not self._holds_puts:
+            self._holds_puts = holds
+            (self.hold if holds else self.unhold)("puts")
         if self._finishing is not None and not broker.pending:
             self._finish(*self._finishing)
 

@@ -50,6 +50,9 @@ class _Nobody:
     def called_back(self, call: Callable[[], object]) -> None:
         """Nobody is called."""
 
+    def answered(self, then: Callable[[Any], object], result: object) -> None:
+        """Nobody is told."""
+
     def ops_changed(self) -> None:
         """Nothing depends on it."""
 
@@ -70,6 +73,7 @@ class Network:
         self.sites: list[Site] = []
         self._tasks: set[asyncio.Task[Any]] = set()
         self._dispatchers: dict[GroupPort, Dispatcher] = {}
+        self._next: list[Callable[[], object]] = []
         self._ready = threading.Event()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="embedq-net", daemon=True)
@@ -165,8 +169,19 @@ class Network:
             _log.error("a task of the listeners failed", exc_info=error)
 
     def soon(self, call: Callable[[], object]) -> None:
-        """Call something in the next turn of the loop."""
-        self.loop.call_soon(call)
+        """Call something in the next turn of the loop. All of a turn cost the loop one call."""
+        if not self._next:
+            self.loop.call_soon(self._do_next)
+        self._next.append(call)
+
+    def _do_next(self) -> None:
+        calls, self._next = self._next, []
+        for call in calls:
+            try:
+                call()
+            except Exception as error:  # noqa: BLE001  # as the loop does: the others go on
+                told = {"message": "a call of the listeners failed", "exception": error}
+                self.loop.call_exception_handler(told)
 
     def dispatcher(self, group: GroupPort) -> Dispatcher:
         """Return who serves the clients of a group."""

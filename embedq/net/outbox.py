@@ -15,9 +15,13 @@ Left = Callable[[bool], object]
 
 
 class Outbox:
-    """The unsent bytes of one connection. `written` counts all that was handed to it."""
+    """The unsent bytes of one connection. `written` counts all that was handed to it.
 
-    __slots__ = ("_gathered", "_parts", "_transport", "_waiting", "written")
+    `waits`: the transport has said that bytes wait in its buffer. Until then there are none, and
+    it need not be asked.
+    """
+
+    __slots__ = ("_gathered", "_parts", "_transport", "_waiting", "waits", "written")
 
     def __init__(self, transport: asyncio.WriteTransport) -> None:
         self._transport = transport
@@ -26,20 +30,24 @@ class Outbox:
         self._parts: list[bytes] = []
         self._gathered = 0
         self._waiting: deque[tuple[int, Left]] = deque()
+        self.waits = False
         self.written = 0
 
     def add(self, data: bytes, left: Left | None = None) -> None:
         """Take bytes in; `flush` sends them."""
         self._parts.append(data)
-        self.written += len(data)
-        self._gathered += len(data)
+        size = len(data)
+        self.written += size
+        self._gathered += size
         if left is not None:
             self._waiting.append((self.written, left))
 
     @property
     def unsent(self) -> int:
         """Bytes that the kernel has not taken."""
-        return self._gathered + self._transport.get_write_buffer_size()
+        if self.waits:
+            return self._gathered + self._transport.get_write_buffer_size()
+        return self._gathered
 
     def flush(self) -> None:
         """Give what was taken in to the kernel, as far as that takes it."""

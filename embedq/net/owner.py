@@ -7,7 +7,7 @@ Does not know: queues, bytes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from embedq.net.limits import NetLimits
 from embedq.net.making import Making
@@ -39,6 +39,10 @@ class Owner(Protocol):
 
     def called_back(self, call: Callable[[], object]) -> None:
         """Make a call of the session's, if it is still there."""
+        ...
+
+    def answered(self, then: Callable[[Any], object], result: object) -> None:
+        """Give the session an answer it waits for, if it is still there."""
         ...
 
     def ops_changed(self) -> None:

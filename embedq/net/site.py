@@ -133,6 +133,10 @@ class Site:
         """Make a call of the transport's."""
         call()
 
+    def answered(self, then: Callable[[Any], object], result: object) -> None:
+        """Give the transport an answer."""
+        then(result)
+
     def ops_changed(self) -> None:
         """Nothing depends on it."""
 

@@ -68,7 +68,9 @@ class Line(asyncio.Transport):
             raise RuntimeError("Cannot call write() after write_eof()")
         if not self._closing:
             self.sent += data
-            self._unsent += 0 if self._reads else len(data)
+            if data and not self._reads:
+                self._unsent += len(data)
+                self._channel.pause_writing()
 
     def get_write_buffer_size(self) -> int:
         return self._unsent

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import socket
 import threading
@@ -126,6 +127,24 @@ def test_what_has_no_answer_yet_is_acknowledged_to_the_client_at_once():
             flush()
     assert silent.transport.done == ["acknowledged"]
     assert answering.transport.done == ["written"]  # which acknowledges it, too
+
+
+def test_a_call_that_fails_keeps_none_of_its_turn_from_being_made(listen):
+    network = listen().inner._network
+    told: list[dict[str, Any]] = []
+    made: list[str] = []
+
+    async def call() -> None:
+        network.loop.set_exception_handler(lambda _, context: told.append(context))
+        for name in ("one", "two"):
+            network.soon(lambda: 1 // 0)
+            network.soon(lambda name=name: made.append(name))
+        assert made == []
+        await asyncio.sleep(0)
+
+    network.run(call())
+    assert made == ["one", "two"]
+    assert [type(context["exception"]) for context in told] == [ZeroDivisionError] * 2
 
 
 def test_a_client_that_was_gone_before_its_answer_was_over_is_no_defect():
