@@ -16,6 +16,8 @@ Feed = Literal["messages", "history", "dead"]
 
 #: Forms of statements that are kept: a client of the host may ask for any columns.
 _FORMS: Final = 256
+#: What parts the lines of a list; char(10) would be called for each row.
+_LINE: Final = "'\n'"
 
 #: What each feed is ordered by, its rows, and whose they are.
 SOURCES: Final[dict[Feed, tuple[str, str, str]]] = {
@@ -131,14 +133,14 @@ def statement(
     place = {name: f"c{number}" for number, name in enumerate(names)}
     known = {**NUMBERS[feed], **TEXTS[feed]}
     inner = ", ".join([f"{position} AS p", *[f"{known[name]} AS {place[name]}" for name in names]])
-    lists = ["group_concat(p, char(10))"]
+    lists = [f"group_concat(p, {_LINE})"]
     joined = []
     for name in heading(feed, columns, written)[1:]:
         number = f"CAST({place[name]} AS INTEGER)"
         if name in TEXTS[feed]:
             number = f"length(CAST({place[name]} AS BLOB))"
             joined.append(_join(place[name], blobs=blobs))
-        lists.append(f"group_concat(ifnull({number}, ''), char(10))")
+        lists.append(f"group_concat(ifnull({number}, ''), {_LINE})")
     ends = [_ends(place[name], feed, name) for name in asked]
     whose = f"{owner} IN ({','.join('?' * owners)})"
     filtered = f" AND {STATES[feed]} IN ({','.join('?' * states)})" if states else ""
