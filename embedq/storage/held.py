@@ -8,13 +8,12 @@ Such a group has no deliveries: its floor is its position, and all above it is h
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from embedq.storage.ops import DeclareGroup, Op
 
 
-@dataclass(slots=True)
-class Hold(Op):
+class Hold(Op, msgspec.Struct):
     """Make the group that an operation before has declared a position.
 
     `hold_ms`: how long a message may be held for it, 0: without a bound.
@@ -24,15 +23,13 @@ class Hold(Op):
     hold_ms: int
 
 
-@dataclass(slots=True)
-class Unhold(Op):
+class Unhold(Op, msgspec.Struct):
     """Forget that a group was a position: it was removed in the same commit."""
 
     group: int
 
 
-@dataclass(slots=True)
-class Advance(Op):
+class Advance(Op, msgspec.Struct):
     """Move a position up to `floor`; it never moves back. Needs a group that is one.
 
     In a queue that does not retain, what every group has settled leaves. Out: `passed`, how many
@@ -45,8 +42,7 @@ class Advance(Op):
     removed: int = 0
 
 
-@dataclass(slots=True)
-class Lapse(Op):
+class Lapse(Op, msgspec.Struct):
     """Remove messages that only positions have settled, and that were put before `cutoff`.
 
     For queues that retain: nothing closes there when a position moves on. Looks at (after, upto];

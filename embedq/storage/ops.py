@@ -10,8 +10,9 @@ All times are integer milliseconds of wall clock.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
+
+import msgspec
 
 from embedq.lifecycle import Outcome, Reason
 from embedq.policy import QueuePolicy
@@ -24,7 +25,11 @@ SESSION_KEPT_MS: Final = 7 * 24 * 3600 * 1000
 
 
 class Op:
-    """An operation. Fields under "out" are set by `commit` and mean something afterwards only."""
+    """An operation. Fields under "out" are set by `commit` and mean something afterwards only.
+
+    Those that are no more than their fields are structs, not dataclasses: to make such a class
+    takes a tenth of the time, and each process that starts makes them all.
+    """
 
     __slots__ = ()
 
@@ -153,8 +158,7 @@ class Ack(Op):
         self.removed = 0
 
 
-@dataclass(slots=True)
-class Fail(Op):
+class Fail(Op, msgspec.Struct):
     """Close an open delivery without settling: the message may be tried again from `due` on.
 
     With outcome CRASHED it has one more in its `crashes`. Changes nothing if this attempt is not
@@ -170,8 +174,7 @@ class Fail(Op):
     error: bytes | None = None
 
 
-@dataclass(slots=True)
-class Release(Op):
+class Release(Op, msgspec.Struct):
     """Give open deliveries back as if they had never started: (seq, attempt) each.
 
     The retry time of an attempt before it has been cleared by its start: the message is ready at
@@ -182,8 +185,7 @@ class Release(Op):
     deliveries: list[tuple[int, int]]
 
 
-@dataclass(slots=True)
-class Bury(Op):
+class Bury(Op, msgspec.Struct):
     """Move a message to the group's dead letters, with its newest attempts, and settle it.
 
     An open delivery counts as the last attempt, with `outcome` and `error`; messages without one
@@ -204,8 +206,7 @@ class Bury(Op):
     removed: int = 0
 
 
-@dataclass(slots=True)
-class Cancel(Op):
+class Cancel(Op, msgspec.Struct):
     """Remove messages for every group, whatever their state.
 
     Out: `removed`, the seqs that were there.
@@ -213,11 +214,10 @@ class Cancel(Op):
 
     queue: int
     seqs: list[int]
-    removed: list[int] = field(default_factory=list)
+    removed: list[int] = msgspec.field(default_factory=list)
 
 
-@dataclass(slots=True)
-class Redrive(Op):
+class Redrive(Op, msgspec.Struct):
     """Put dead letters again as new messages (header `redriven-from`) and remove them.
 
     `origins` gives the id text of each letter, for the header. Out: `seqs` of the new messages
@@ -228,11 +228,10 @@ class Redrive(Op):
     dead_ids: list[int]
     origins: list[str]
     put_at: int
-    seqs: list[int | None] = field(default_factory=list)
+    seqs: list[int | None] = msgspec.field(default_factory=list)
 
 
-@dataclass(slots=True)
-class PurgeDead(Op):
+class PurgeDead(Op, msgspec.Struct):
     """Remove dead letters. Out: `removed`, how many there were."""
 
     queue: int
@@ -240,8 +239,7 @@ class PurgeDead(Op):
     removed: int = 0
 
 
-@dataclass(slots=True)
-class DeclareQueue(Op):
+class DeclareQueue(Op, msgspec.Struct):
     """Create a queue, or change the settings of an existing one. Out: `row`."""
 
     name: str
@@ -249,8 +247,7 @@ class DeclareQueue(Op):
     row: QueueRow | None = None
 
 
-@dataclass(slots=True)
-class DeclareGroup(Op):
+class DeclareGroup(Op, msgspec.Struct):
     """Create a group unless it exists. Messages up to `floor` are not for it. Out: `row`."""
 
     queue: int
@@ -259,8 +256,7 @@ class DeclareGroup(Op):
     row: GroupRow | None = None
 
 
-@dataclass(slots=True)
-class RemoveGroup(Op):
+class RemoveGroup(Op, msgspec.Struct):
     """Forget a group and its deliveries. Its dead letters stay, and its id is not used again.
 
     `Collect` then removes what only it waited for.
@@ -269,16 +265,14 @@ class RemoveGroup(Op):
     group: int
 
 
-@dataclass(slots=True)
-class Pause(Op):
+class Pause(Op, msgspec.Struct):
     """Remember that a queue is paused, or no longer."""
 
     queue: int
     paused: bool
 
 
-@dataclass(slots=True)
-class OpenSession(Op):
+class OpenSession(Op, msgspec.Struct):
     """Register a worker or process. Out: `id`, what deliveries refer to.
 
     With a `token` that is known it is the same session again, whoever is the host now: out:
@@ -322,15 +316,13 @@ class Remember(Op):
         return answered.merged(self.known, fresh)
 
 
-@dataclass(slots=True)
-class CloseSession(Op):
+class CloseSession(Op, msgspec.Struct):
     """Forget a session, but for its name if it has shown up as a worker: that is displayed."""
 
     session: int
 
 
-@dataclass(slots=True)
-class Reissue(Op):
+class Reissue(Op, msgspec.Struct):
     """Let open deliveries of an earlier epoch count as given out now, under new counters.
 
     `deliveries`: (seq, group, attempt, counter) each. One that is not open is left as it is.
@@ -344,8 +336,7 @@ def is_forgotten(epoch: int, opened: int, current: int, now: int) -> bool:
     return epoch < current - 1 and opened < now - SESSION_KEPT_MS
 
 
-@dataclass(slots=True)
-class Collect(Op):
+class Collect(Op, msgspec.Struct):
     """Remove messages in (after, upto] that every group has settled (queues without retention).
 
     Does nothing for a queue without groups. Out: `removed`.
@@ -357,8 +348,7 @@ class Collect(Op):
     removed: int = 0
 
 
-@dataclass(slots=True)
-class Retire(Op):
+class Retire(Op, msgspec.Struct):
     """Remove retained messages whose closing in `group` lies after `after`, before `cutoff`.
 
     `cutoff` is a time: the first closing that ended then or later stops it. Looks at `limit`
@@ -376,8 +366,7 @@ class Retire(Op):
     reached: int | None = None
 
 
-@dataclass(slots=True)
-class Forget(Op):
+class Forget(Op, msgspec.Struct):
     """Remove dedup keys that ended at `now` or before, at most `limit`. Out: `removed`."""
 
     now: int
@@ -385,8 +374,7 @@ class Forget(Op):
     removed: int = 0
 
 
-@dataclass(slots=True)
-class Save(Op):
+class Save(Op, msgspec.Struct):
     """Store counts, floors and upper bounds, so that the next opening need not look for them.
 
     `queues`: (id, stored, dead, last). `groups`: (id, floor, settled). Floors only rise.

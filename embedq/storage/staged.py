@@ -10,7 +10,6 @@ else waits. Times that count from the put are resolved by `Publish`. See docs/de
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 from zlib import crc32
 
@@ -120,8 +119,7 @@ class Part(NamedTuple):
     messages: int
 
 
-@dataclass(slots=True)
-class Stage(Op):
+class Stage(Op, msgspec.Struct):
     """Keep a chunk of messages for a later `Publish`. One that is there already stays as it is."""
 
     queue: int
@@ -148,8 +146,7 @@ class Fresh(NamedTuple):
     max_attempts: int | None
 
 
-@dataclass(slots=True)
-class Publish(Op):
+class Publish(Op, msgspec.Struct):
     """Put everything that `parts` have staged, in their order, and remember the batch.
 
     The caller has seen that it is all there. Everything the sink has staged is removed, whatever
@@ -164,8 +161,8 @@ class Publish(Op):
     now: int
     stored: int = 0
     last: int = 0
-    runs: list[tuple[int, int]] = field(default_factory=list)
-    others: list[Fresh] = field(default_factory=list)
+    runs: list[tuple[int, int]] = msgspec.field(default_factory=list)
+    others: list[Fresh] = msgspec.field(default_factory=list)
     size: int = 0
 
     def begin(self) -> None:
@@ -203,8 +200,7 @@ class Publish(Op):
         return 3 + (self.size >> 11)
 
 
-@dataclass(slots=True)
-class Unstage(Op):
+class Unstage(Op, msgspec.Struct):
     """Remove staged chunks: of a sink, or of these tokens of it.
 
     Out: `removed`, how many there were.
@@ -215,8 +211,7 @@ class Unstage(Op):
     removed: int = 0
 
 
-@dataclass(slots=True)
-class ForgetSinks(Op):
+class ForgetSinks(Op, msgspec.Struct):
     """Remove the records of sinks that ended at `now` or before. Out: `removed`."""
 
     now: int

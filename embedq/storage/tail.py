@@ -11,8 +11,9 @@ an earlier embedq takes it for a retry whose time has come. See docs/decisions/0
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from embedq.lifecycle import Outcome
 from embedq.limits import LIMITS
@@ -47,8 +48,7 @@ def is_place(due: int | None) -> bool:
     return due is not None and due < 0
 
 
-@dataclass(slots=True)
-class ToTail(Op):
+class ToTail(Op, msgspec.Struct):
     """Close an open delivery and put its message behind all that wait now, at a place of its own.
 
     With `outcome` it counts, as with `Fail`; None: as if it had never started, as with `Release`.
@@ -67,8 +67,7 @@ class ToTail(Op):
     due: int | None = None
 
 
-@dataclass(slots=True)
-class SetExpiry(Op):
+class SetExpiry(Op, msgspec.Struct):
     """Change when a message expires, for every group; None is never.
 
     The one column of a message that changes: for protocols that give back with a new time to live.

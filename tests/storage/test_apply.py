@@ -10,7 +10,7 @@ import pytest
 
 from embedq.lifecycle import Outcome, Reason
 from embedq.policy import QueuePolicy
-from embedq.storage import held, ops, reads, schema, staged, tail
+from embedq.storage import departed, held, ops, reads, schema, staged, tail
 from embedq.storage.apply import Applier, Catalogue
 from embedq.storage.ops import (
     Ack,
@@ -112,7 +112,7 @@ def test_the_catalogue_follows_declarations_and_removals(bench: Bench) -> None:
 
 
 def test_every_operation_has_its_place(bench: Bench) -> None:
-    rooms = {**vars(ops), **vars(tail), **vars(staged), **vars(held)}
+    rooms = {**vars(ops), **vars(tail), **vars(staged), **vars(held), **vars(departed)}
     kinds = {kind for kind in rooms.values() if isinstance(kind, type) and issubclass(kind, Op)}
     merged = {Op, ops.PutPlain, Ack}  # the store merges these
     assert set(bench.applier._handlers) == kinds - merged
