@@ -388,8 +388,7 @@ class Access:
             subscription.forget()
         for delivery in list(self.held):
             delivery.release()
-        # Those who know each other are kept, with all they hold, until Python looks for circles.
-        self._owner = self._network.gone
+        self._owner = self._network.gone  # two that know each other stay until Python collects
 
 
 def _words(ending: Ending) -> tuple[str, str]:
@@ -398,4 +397,4 @@ def _words(ending: Ending) -> tuple[str, str]:
         return "ack", ""
     if isinstance(ending, Rejected):
         return "reject", ending.detail
-    return ("release" if isinstance(ending, Released) else "nack"), ""
+    return "release" if isinstance(ending, Released) else "nack", ""

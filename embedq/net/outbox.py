@@ -9,7 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
+#: Bytes from which on a piece is not joined with others.
+_LARGE: Final = 1 << 16
 #: Told True when the bytes have left our write buffer, False when they never will.
 Left = Callable[[bool], object]
 
@@ -54,9 +57,30 @@ class Outbox:
         parts = self._parts
         if parts:
             self._parts = []
+            if self._gathered > _LARGE:
+                self._write_apart(parts)
+            else:
+                self._transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
             self._gathered = 0
-            self._transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
         self.look()
+
+    def _write_apart(self, parts: list[bytes]) -> None:
+        """Write large pieces as they are, the small ones between them together.
+
+        Memory that is touched for the first time costs more than all else: 14 MB, copied three
+        times, held the loop for 65 ms. asyncio copies what a memoryview shows once, if at all.
+        """
+        small: list[bytes] = []
+        for part in parts:
+            if len(part) <= _LARGE:
+                small.append(part)
+                continue
+            if small:
+                self._transport.write(b"".join(small))
+                small = []
+            self._transport.write(memoryview(part))
+        if small:
+            self._transport.write(b"".join(small))
 
     def look(self) -> None:
         """Tell who waited for bytes that have left."""

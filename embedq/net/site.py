@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 S = TypeVar("S")
 #: Seconds between two looks at the deadlines of all connections.
 _LOOK_S: Final = 0.5
-#: Connections that one turn of the loop accepts: each costs a tenth of a millisecond, or two.
-_ACCEPT_MOST: Final = 16
+#: Connections that one turn of the loop accepts for a listener: each costs a third of a
+#: millisecond until its first bytes are read, and all listeners of a crowd are busy at once.
+_ACCEPT_MOST: Final = 2
 
 
 class Site:

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import socket
 import threading
+from itertools import pairwise
 from typing import Any, cast
 
 import pytest
@@ -153,10 +154,18 @@ def test_a_client_that_was_gone_before_its_answer_was_over_is_no_defect():
     assert reader.transport.done == ["aborted"]
 
 
-def test_a_crowd_that_comes_while_the_loop_is_busy_waits_to_be_accepted(listen):
+def test_a_crowd_waits_to_be_accepted_and_each_turn_takes_in_few(listen):
     listener = listen()
     network, free = listener.inner._network, threading.Event()
+    turns = [0]
+
+    def count() -> None:
+        turns.append(listener.stats.accepted)
+        if turns[-1] < 200:
+            network.loop.call_soon(count)
+
     network.post(lambda: free.wait(60))
+    network.post(count)
     clients = []
     try:
         # More than a hundred, which is what asyncio lets wait: the rest would be ignored.
@@ -167,5 +176,6 @@ def test_a_crowd_that_comes_while_the_loop_is_busy_waits_to_be_accepted(listen):
     clients[-1].sendall(b"PUT q x\n")
     assert clients[-1].recv(100).startswith(b"STORED ")
     assert listener.stats.accepted == 200
+    assert max(later - turn for turn, later in pairwise(turns)) <= 4
     for client in clients:
         client.close()

@@ -5,6 +5,7 @@ Does not know: which messages to answer with, nor when to close.
 """
 
 from collections.abc import Iterable
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -42,23 +43,27 @@ def encode_record(record: Record) -> bytes:
 
     `message_id` is cut or filled with zeros to 64 bytes; `receive_count` stays at its largest.
     """
-    inside = b"".join(
+    return b"".join(_pieces(record))
+
+
+def _pieces(record: Record) -> tuple[bytes, ...]:
+    """Return what a record is made of: a large body is copied once, into the whole answer."""
+    head = b"".join(
         (
             record.message_id[:ID_BYTES].ljust(ID_BYTES, b"\0"),
             record.received.to_bytes(TIME_BYTES, "big"),
             record.available.to_bytes(TIME_BYTES, "big"),
             min(record.receive_count, (1 << 8 * COUNT_BYTES) - 1).to_bytes(COUNT_BYTES, "big"),
             encode_string(record.group.encode()),
-            encode_string(record.body),
-            END,
+            encode_size(len(record.body)),
         )
     )
-    return encode_size(len(inside)) + inside
+    return (encode_size(len(head) + len(record.body) + len(END)), head, record.body, END)
 
 
 def encode_records(records: Iterable[Record]) -> bytes:
     """Return the whole answer to a poll; without a record it has 12 bytes."""
-    return b"".join((RECORDS, *map(encode_record, records), END))
+    return b"".join((RECORDS, *chain.from_iterable(map(_pieces, records)), END))
 
 
 def encode_error(code: Code, detail: str = "") -> bytes:
