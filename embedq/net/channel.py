@@ -30,8 +30,8 @@ class Above(Protocol):
         """Bytes can be exchanged. `name`: whom the client's certificate names."""
         ...
 
-    def came(self, data: bytes) -> None:
-        """Bytes have come."""
+    def came(self, data: bytes) -> bool:
+        """Bytes have come. True: they are answered soon, and until then nothing more comes."""
         ...
 
     def ended(self) -> None:
@@ -178,8 +178,8 @@ class Channel(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes have been read."""
         most = self._read_most
-        self.data_received(bytes(self._room[:nbytes]))
-        if nbytes < most and not self._flushing:
+        answers = self.data_received(bytes(self._room[:nbytes]))
+        if nbytes < most and not (answers or self._flushing):
             self._acknowledge()
 
     def paced(self, frames: int) -> None:
@@ -200,30 +200,30 @@ class Channel(asyncio.BufferedProtocol):
             with suppress(OSError):  # it has been closed meanwhile
                 self._raw.setsockopt(socket.IPPROTO_TCP, _QUICKACK, 1)
 
-    def data_received(self, data: bytes) -> None:
-        """Bytes have come."""
+    def data_received(self, data: bytes) -> bool:
+        """Bytes have come. True: see Above.came."""
         self.bytes_in += len(data)
         self.heard_at = self._now()
         if self._tunnel is None:
-            self._above.came(data)
-        else:
-            self._decrypt(self._tunnel, data)
+            return self._above.came(data)
+        return self._decrypt(self._tunnel, data)
 
-    def _decrypt(self, tunnel: Tunnel, data: bytes) -> None:
-        was_ready = tunnel.is_ready
+    def _decrypt(self, tunnel: Tunnel, data: bytes) -> bool:
+        was_ready, answers = tunnel.is_ready, False
         try:
             plain = tunnel.feed(data)
         except BrokenTLS as error:
             self._send(tunnel.take())
             self._above.broken(str(error))
-            return
+            return False
         self._send(tunnel.take())
         if tunnel.is_ready and not was_ready:
             self._above.opened(tunnel.name)
         if plain:
-            self._above.came(plain)
+            answers = self._above.came(plain)
         if tunnel.is_shut:
             self._end()
+        return answers
 
     def _send(self, data: bytes) -> None:
         if data and self._outbox is not None:

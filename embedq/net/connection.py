@@ -230,11 +230,11 @@ class Connection:
     def _begin(self) -> None:
         self._session = self.site.make_session(self)
 
-    def came(self, data: bytes) -> None:
+    def came(self, data: bytes) -> bool:
         """Give bytes to the session."""
         session = self._session
         if session is None or self._closing:
-            return
+            return False
         try:
             session.received(data)
         except Exception:  # noqa: BLE001  # see _failed
@@ -246,6 +246,7 @@ class Connection:
             self._frame_at = self.channel.heard_at
         self.channel.paced(frames - self._frames)
         self._frames = frames
+        return session.answers
 
     def ended(self) -> None:
         """The client sends no more; our side stays open for now."""

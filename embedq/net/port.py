@@ -30,6 +30,9 @@ class Session:
     pending: bool = False
     #: Complete frames so far: when it rises, the deadline of the frame begins anew.
     frames: int = 0
+    #: What was received last will be answered, and the client sends nothing before it has that:
+    #: an acknowledgement by the kernel would be a packet for nothing.
+    answers: bool = False
 
     def received(self, data: bytes) -> None:
         """Bytes have come. They may end anywhere; not called again once the session closes."""

@@ -53,10 +53,11 @@ class Transport:
 
 
 class Reader:
-    """Whoever uses a channel; `answer` is written for all that comes."""
+    """Whoever uses a channel; `answer` is written for all that comes, at once or `later`."""
 
-    def __init__(self, answer: bytes = b"") -> None:
+    def __init__(self, answer: bytes = b"", *, later: bool = False) -> None:
         self.answer = answer
+        self.later = later
         self.transport = Transport()
         self.soon: list[Any] = []
         room = memoryview(bytearray(READ_MOST))
@@ -71,9 +72,10 @@ class Reader:
     def opened(self, name: str | None) -> None:
         """It begins."""
 
-    def came(self, data: bytes) -> None:
-        if self.answer:
+    def came(self, data: bytes) -> bool:
+        if self.answer and not self.later:
             self.channel.write(self.answer)
+        return self.later
 
     def reads(self, frames: int = 0) -> int:
         """Read as much as there is room for; return how much that is."""
@@ -120,14 +122,18 @@ def test_who_begins_to_send_small_requests_is_read_less_at_once_from_then_on():
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_QUICKACK"), reason="only Linux can be told so")
 def test_what_has_no_answer_yet_is_acknowledged_to_the_client_at_once():
-    silent, answering = Reader(), Reader(answer=b"yes")
-    for reader in (silent, answering):
+    silent, answering, putting = Reader(), Reader(b"yes"), Reader(b"yes", later=True)
+    for reader in (silent, answering, putting):
         reader.channel.get_buffer(-1)
         reader.channel.buffer_updated(10)
         for flush in reader.soon:
             flush()
     assert silent.transport.done == ["acknowledged"]
     assert answering.transport.done == ["written"]  # which acknowledges it, too
+    assert putting.transport.done == []
+    putting.channel.write(putting.answer)
+    putting.channel.flush()
+    assert putting.transport.done == ["written"]
 
 
 def test_a_call_that_fails_keeps_none_of_its_turn_from_being_made(listen):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
 
@@ -10,6 +11,8 @@ from embedq import Broker
 from embedq.errors import InvalidOption
 from embedq.net import NetLimits
 from embedq_transports.zbus import ZBUS
+from embedq_transports.zbus.session import ZbusSession
+from tests.conformance.transport_suite import eventually
 from tests.transports.zbus.conftest import URL
 from tests.transports.zbus.ends import Http, Response, Ws
 from tests.transports.zbus.frames_of import UPGRADE, message
@@ -402,3 +405,41 @@ def test_a_number_that_is_none_is_told(created, name):
     command = "take" if name == "window" else "create"
     answer = created.do(cmd=command, mq="q", channel="c", **{name: "abc"})
     assert (answer["status"], answer["body"]) == (500, 'For input string: "abc"')
+
+
+def test_only_the_answer_to_a_whole_put_over_http_stands_for_an_acknowledgement(
+    created, http, monkeypatch
+):
+    noted: list[bool] = []
+    received = ZbusSession.received
+
+    def noting(session: ZbusSession, data: bytes) -> None:
+        received(session, data)
+        noted.append(session.answers)
+
+    monkeypatch.setattr(ZbusSession, "received", noting)
+    put = b"POST / HTTP/1.1\r\ncmd: pub\r\nmq: q\r\nContent-Length: 1\r\n\r\nx"
+
+    def has_grown(before: int) -> bool:
+        return len(noted) > before
+
+    def send(*pieces: bytes) -> list[bool]:
+        noted.clear()
+        client = http()
+        for piece in pieces:
+            before = len(noted)
+            client.send(piece)
+            eventually(partial(has_grown, before))
+        client.response()
+        return list(noted)
+
+    assert send(put) == [True]
+    assert send(put[:-1], put[-1:]) == [False, True]
+    assert send(put + put[:-1]) == [False]  # the rest is waited for
+    assert send(put.replace(b"cmd: pub", b"cmd: query")) == [False]
+    silent = put.replace(b"mq: q", b"mq: q\r\nack: false")
+    assert send(silent + put) == [True]
+    assert send(put + silent) == [False]
+    noted.clear()
+    assert created.do(cmd="pub", mq="q")["status"] == 200
+    assert not any(noted)

@@ -88,11 +88,14 @@ class ZbusSession(Session):
 
     def received(self, data: bytes) -> None:
         """Read messages, and do what can be done now."""
+        self.answers = False
         events = self._wire.feed(data)
         self.frames += len(events)
         self.pending = self._wire.pending
         self._waiting += events
         self._go()
+        if self.answers:  # unless a request has begun behind it, or waits for its turn
+            self.answers = not (self.pending or self._waiting)
 
     def ended(self) -> bool:
         """No more comes: what came is still done and answered."""
