@@ -5,6 +5,10 @@ import json
 import pytest
 
 from embedq.broker.host import open_engine
+from embedq.cli import access
+from embedq.cli.asked import Asked
+from embedq.clock import VirtualClock
+from embedq.errors import StoreInUse
 from embedq.storage.owners import owner_of
 
 
@@ -74,3 +78,33 @@ def test_an_empty_db_option_is_refused_and_no_other_file_is_used(embedq, monkeyp
     assert (code, error["code"]) == (2, "invalid_option")
     assert "--db ''" in error["message"]
     assert not (tmp_path / "other.db").exists()
+
+
+def test_a_command_waits_as_long_for_each_that_has_the_file_before_it(embedq, monkeypatch):
+    clock = VirtualClock()
+    holders = iter(range(101, 106))
+
+    def in_turn(*args, **options):
+        clock.advance(access.WAIT_S * 0.7)
+        for pid in holders:
+            raise StoreInUse("it is in use", pid=pid, started_ms=int(clock.time() * 1000))
+        return open_engine(*args, **options)
+
+    monkeypatch.setattr("embedq.broker.host.open_engine", in_turn)
+    with access.desk_of(Asked(str(embedq.db)), create=True, clock=clock) as desk:
+        assert list(desk.office.queues()) == []
+    assert next(holders, None) is None
+
+
+def test_a_command_does_not_wait_for_ever_for_one_that_keeps_the_file(embedq, monkeypatch):
+    clock = VirtualClock()
+    started = int(clock.time() * 1000) + 3600_000  # not so long ago that it is no command
+
+    def kept(*_, **__):
+        clock.advance(access.WAIT_S * 0.7)
+        raise StoreInUse("it is in use", pid=101, started_ms=started)
+
+    monkeypatch.setattr("embedq.broker.host.open_engine", kept)
+    desk = access.desk_of(Asked(str(embedq.db)), create=True, clock=clock)
+    with pytest.raises(StoreInUse, match="in use"), desk:
+        pass
