@@ -172,7 +172,7 @@ class FolderWatch:
 
     def _found(self) -> Iterator[tuple[str, _State]]:
         """Go through the files that match."""
-        database = os.path.realpath(self._broker.settings.path)
+        database = os.path.realpath(self._broker.place)
         folders = [self._root]
         while folders:
             with os.scandir(folders.pop()) as entries:

@@ -6,8 +6,10 @@ Does not know: consumers (broker.py), what stands behind an open file (hosting.p
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from embedq.app import settings as setting
@@ -32,6 +34,7 @@ class Openable:
         self._limits = limits
         self._lock = threading.RLock()
         self._settings: setting.Settings | None = None
+        self._place: str | None = None
         self._declared: dict[str, dict[str, object]] = {}
         self._states: dict[str, QueuePort] = {}
         self._hearing = Hearing()
@@ -46,13 +49,25 @@ class Openable:
             self._settings = setting.resolve(self._given)
         return self._settings
 
+    @property
+    def place(self) -> str:
+        """The path as it was meant when the file was first opened, wherever this process is."""
+        return self.settings.path if self._place is None else self._place
+
+    def _placed(self) -> setting.Settings:
+        """Return the settings with a path that stays the same file from now on."""
+        if self._place is None:
+            path = self.settings.path
+            self._place = path if setting.is_elsewhere(path) else os.path.abspath(path)  # noqa: PTH100
+        return replace(self.settings, path=self._place)
+
     def override(self, **given: object) -> None:
         """Replace settings while the file is not open: what a command line says wins."""
         with self._lock:
             if self._backing is not None:
                 raise UsageError(f"{self!r} is open already", hint="do not use it at import")
             self._given.update(setting.check(given))
-            self._settings = None
+            self._settings = self._place = None
 
     @property
     def desk(self) -> DeskPort:
@@ -95,7 +110,7 @@ class Openable:
                 return self._backing
             if self._stopped and not again:
                 raise NotRunning(f"{self!r} was stopped")
-            backing = open_backing(self.settings, self._clock, self._limits)
+            backing = open_backing(self._placed(), self._clock, self._limits)
             desk = backing.desk
             try:
                 desk.redact = self.settings.redact

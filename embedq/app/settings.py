@@ -215,7 +215,7 @@ def resolve(
         elif name in table:
             values[name] = check_value(table[name], f"{name} in {TABLE}")
             sources[name] = str(project)
-            if name in _PATHS and project is not None and not _is_elsewhere(str(values[name])):
+            if name in _PATHS and project is not None and not is_elsewhere(str(values[name])):
                 values[name] = str(project.parent / str(values[name]))
         elif name in _DEFAULTS:
             values[name], sources[name] = _DEFAULTS[name], "default"
@@ -241,7 +241,8 @@ def resolve(
     )
 
 
-def _is_elsewhere(path: str) -> bool:
+def is_elsewhere(path: str) -> bool:
+    """Whether a path names no file: a broker in memory, the address of a host."""
     return path == MEMORY or is_address(path)
 
 
@@ -283,7 +284,7 @@ def _check_sidecar(values: Mapping[str, object], sources: Mapping[str, str]) -> 
             hint="leave one of them out",
             argument="sidecar",
         )
-    if _is_elsewhere(str(values["path"])):
+    if is_elsewhere(str(values["path"])):
         raise InvalidOption(
             f"{said}: {values['path']} is no file that a process of this machine could host",
             hint="name a file, or leave sidecar out",

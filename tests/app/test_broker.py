@@ -356,3 +356,18 @@ orders.put("z")
 """
     subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True, timeout=60)
     broker.stop()
+
+
+def test_a_relative_path_stays_the_same_file_when_the_process_goes_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    broker = Broker("q.db")
+    with broker:
+        broker.queue("q").put("x")
+    monkeypatch.chdir(tmp_path / "there")
+    with broker:
+        assert broker.queue("q").get(timeout=SOON).body == "x"
+    assert not list((tmp_path / "there").iterdir())
