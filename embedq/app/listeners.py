@@ -112,11 +112,15 @@ class Listening:
                 raise
 
     def start(self) -> None:
-        """Listen at all of them. Raises why one cannot be."""
+        """Listen at all of them, or at none. Raises why one cannot be."""
         self.close()
         self._network = Network(self._desk())
-        for listener in self._all:
-            listener.begin(self._network)
+        try:
+            for listener in self._all:
+                listener.begin(self._network)
+        except BaseException:
+            self.close()
+            raise
 
     def stop(self) -> None:
         """Accept nobody any more, and let the clients go; `close` waits for them."""

@@ -17,7 +17,7 @@ from embedq.errors import ListenFailed, NotRunning
 from embedq.net.network import Network
 from embedq.net.site import Site
 
-_BIND_S: Final = 10.0
+_BIND_S: Final = 30.0
 #: What else than a busy address (the hint of ListenFailed) is in the way.
 _HINTS: Final = {
     errno.ENOENT: "make the folder of the socket first, or choose another path",
@@ -58,10 +58,15 @@ class Listener:
     def bind(self) -> None:
         """Begin to listen. Raises ListenFailed, InvalidOption."""
         place = self._site.place
+        where = place.path or f"{place.host}:{place.port}"
         try:
             self._network.run(self._site.open(), _BIND_S)
+        except TimeoutError as error:
+            raise ListenFailed(
+                f"{self._site.protocol}: {where} was not ready within {_BIND_S:g} seconds",
+                hint="see why this process, or the machine's name service, is so busy; try again",
+            ) from error
         except OSError as error:
-            where = place.path or f"{place.host}:{place.port}"
             raise ListenFailed(
                 f"{self._site.protocol}: {where} cannot be listened at: {error.strerror or error}",
                 hint=_HINTS.get(error.errno or 0),

@@ -25,7 +25,6 @@ from embedq.net.names import Names
 from embedq.net.owner import Owner
 from embedq.net.port import ANYBODY, Identity
 from embedq.net.puts import Puts
-from embedq.net.site import Site
 from embedq.net.timers import Timers
 
 _log = logging.getLogger("embedq.net")
@@ -70,7 +69,6 @@ class Network:
         self.room = memoryview(bytearray(READ_MOST))
         #: What sites of one protocol share, by its name.
         self.shared: dict[str, object] = {}
-        self.sites: list[Site] = []
         self._tasks: set[asyncio.Task[Any]] = set()
         self._dispatchers: dict[GroupPort, Dispatcher] = {}
         self._next: list[Callable[[], object]] = []
@@ -117,8 +115,16 @@ class Network:
         return self._thread.is_alive()
 
     def run(self, coroutine: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
-        """Run a coroutine on the loop and return what it returns. From any other thread."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(timeout)
+        """Run a coroutine on the loop and return what it returns. From any other thread.
+
+        Raises TimeoutError after `timeout` seconds; the coroutine is cancelled then.
+        """
+        future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        try:
+            return future.result(timeout)
+        except TimeoutError:
+            future.cancel()
+            raise
 
     def post(self, call: Callable[[], object]) -> None:
         """Call something on the loop soon. From any thread."""

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from embedq import (
+    Broker,
     InsecureListener,
     InvalidOption,
     ListenFailed,
@@ -77,6 +78,38 @@ def test_an_address_in_use_is_told(listen):
     listener = listen()
     with pytest.raises(ListenFailed, match="in use"):
         listen(listener.url)
+
+
+def test_an_address_that_is_not_bound_in_time_is_told_and_stays_unbound(listen, monkeypatch):
+    network, free = listen().inner._network, threading.Event()
+    bound: list[socket.socket] = []
+    bind = sockets.bind
+    monkeypatch.setattr(sockets, "bind", lambda *where: bound.extend(made := bind(*where)) or made)
+    monkeypatch.setattr("embedq.net.listener._BIND_S", 0.05)
+    network.post(lambda: free.wait(60))
+    with pytest.raises(ListenFailed, match=r"127\.0\.0\.1:0 was not ready within 0\.05 seconds"):
+        listen()
+    free.set()
+    monkeypatch.undo()
+    Client(listen()).close()
+    assert not bound
+
+
+def test_a_broker_that_cannot_listen_at_one_address_listens_at_none(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        broker = Broker(tmp_path / "q.db")
+        free = broker.listen("lines://127.0.0.1:0", transport=LINES)
+        wish = f"lines://127.0.0.1:{taken.getsockname()[1]}"
+        in_use = broker.listen(wish, transport=LINES)
+        with pytest.raises(ListenFailed, match="in use"):
+            broker.start()
+        later = broker.listen("lines://127.0.0.1:0", transport=LINES)
+        for listener in (free, in_use, later):
+            with pytest.raises(NotRunning):
+                _ = listener.address
+    broker.start()
+    assert len({listener.address for listener in (free, in_use, later)}) == 3
+    broker.stop()
 
 
 def test_what_other_machines_reach_needs_to_know_who_they_are(listen):
