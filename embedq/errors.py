@@ -361,7 +361,7 @@ class StoreClosed(StorageError):
     """The store was closed before the call or during it."""
 
     code = "store_closed"
-    hint = "open the store again"
+    hint = "the broker was stopped: start it again, or stop it when nobody waits"
 
 
 class SchemaTooNew(StorageError):

@@ -389,7 +389,7 @@ class Link:
     def _end(self) -> None:
         self._ending = True
         self.welcome = None
-        self._fail_all(self._refused or StoreClosed("the connection to the host was closed"))
+        self._fail_all(self._refused or StoreClosed("the broker has stopped meanwhile"))
         self._welcomed.set()
         self._nudge.close()
 

@@ -360,7 +360,7 @@ class Writer:
 
     def close(self) -> None:
         """Commit what waits, end the writing thread, refuse the rest."""
-        self.refuse(StoreClosed("the store is closed"))
+        self.refuse(StoreClosed("the broker has stopped meanwhile"))
         self._tasks.put(None)
         self._write()  # what waits is committed here, unless somebody serves
         with self._serving:

@@ -18,6 +18,7 @@ from embedq import (
     InvalidOption,
     NotRunning,
     RetryPolicy,
+    StoreClosed,
     StoreInUse,
     UsageError,
 )
@@ -371,3 +372,25 @@ def test_a_relative_path_stays_the_same_file_when_the_process_goes_elsewhere(
     with broker:
         assert broker.queue("q").get(timeout=SOON).body == "x"
     assert not list((tmp_path / "there").iterdir())
+
+
+def test_who_waits_when_the_broker_stops_is_told_so(path: Path) -> None:
+    broker = Broker(path)
+    orders = broker.queue("orders")
+    began, told = threading.Event(), list[BaseException]()
+
+    def get() -> None:
+        broker.queue("other").stats()
+        began.set()
+        try:
+            orders.get()
+        except (StoreClosed, NotRunning) as error:  # the second if it had not begun to wait
+            told.append(error)
+
+    thread = threading.Thread(target=get)
+    thread.start()
+    assert began.wait(SOON)
+    broker.stop()
+    thread.join(SOON)
+    (error,) = told
+    assert "stopped" in str(error)
