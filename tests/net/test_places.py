@@ -23,7 +23,7 @@ from embedq import (
 )
 from embedq.net import sockets
 from embedq.net.allow import AllowList, is_loopback
-from embedq.net.url import parse_url
+from embedq.net.url import Place, parse_url
 from tests.conformance.transport_suite import dial, is_cut
 from tests.net.client import Client
 from tests.net.lines import LINES
@@ -82,9 +82,14 @@ def test_an_address_in_use_is_told(listen):
 
 def test_an_address_that_is_not_bound_in_time_is_told_and_stays_unbound(listen, monkeypatch):
     network, free = listen().inner._network, threading.Event()
-    bound: list[socket.socket] = []
+    bound: list[Place] = []
     bind = sockets.bind
-    monkeypatch.setattr(sockets, "bind", lambda *where: bound.extend(made := bind(*where)) or made)
+
+    def noted(place: Place, port: int) -> list[socket.socket]:
+        bound.append(place)
+        return bind(place, port)
+
+    monkeypatch.setattr(sockets, "bind", noted)
     monkeypatch.setattr("embedq.net.listener._BIND_S", 0.05)
     network.post(lambda: free.wait(60))
     with pytest.raises(ListenFailed, match=r"127\.0\.0\.1:0 was not ready within 0\.05 seconds"):
