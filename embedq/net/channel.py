@@ -13,43 +13,11 @@ import ssl
 import struct
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, cast
 
+from embedq.net.above import NOBODY, Above
 from embedq.net.outbox import Left, Outbox
 from embedq.net.tls import BrokenTLS, Tunnel
-
-
-class Above(Protocol):
-    """Who uses a channel."""
-
-    def arrived(self) -> bool:
-        """Somebody has connected. False: it is refused."""
-        ...
-
-    def opened(self, name: str | None) -> None:
-        """Bytes can be exchanged. `name`: whom the client's certificate names."""
-        ...
-
-    def came(self, data: bytes) -> bool:
-        """Bytes have come. True: they are answered soon, and until then nothing more comes."""
-        ...
-
-    def ended(self) -> None:
-        """The client sends no more."""
-        ...
-
-    def broken(self, why: str) -> None:
-        """What comes is no TLS, or no client that may come."""
-        ...
-
-    def moved(self) -> None:
-        """Everything that waited has left."""
-        ...
-
-    def gone(self, error: Exception | None) -> None:
-        """It is over; nothing follows."""
-        ...
-
 
 #: Bytes that one turn of the loop reads of a connection, at least, at first and at most.
 _READ_LEAST, _READ_FIRST, READ_MOST = 1 << 10, 1 << 12, 1 << 18
@@ -76,7 +44,7 @@ class Channel(asyncio.BufferedProtocol):
         context: ssl.SSLContext | None,
         room: memoryview,
     ) -> None:
-        self._above = above
+        self._above: Above = above
         self._room = room
         self._read_most = _READ_FIRST
         self._now = now
@@ -311,7 +279,7 @@ class Channel(asyncio.BufferedProtocol):
 
     def _forget(self) -> None:
         """Know nobody any more, or the two would keep each other; see Access.close."""
-        del self._above
+        self._above = NOBODY
 
 
 def _peer_of(transport: asyncio.Transport) -> tuple[str, str]:

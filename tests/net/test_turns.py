@@ -11,7 +11,8 @@ from typing import Any, cast
 
 import pytest
 
-from embedq.net.channel import READ_MOST, Above, Channel
+from embedq.net.above import Above
+from embedq.net.channel import READ_MOST, Channel
 from tests.net.client import Client
 from tests.net.lines import LinesSession
 
@@ -71,6 +72,9 @@ class Reader:
 
     def opened(self, name: str | None) -> None:
         """It begins."""
+
+    def gone(self, error: Exception | None) -> None:
+        """It ends."""
 
     def came(self, data: bytes) -> bool:
         if self.answer and not self.later:
@@ -185,3 +189,13 @@ def test_a_crowd_waits_to_be_accepted_and_each_turn_takes_in_few(listen):
     assert max(later - turn for turn, later in pairwise(turns)) <= 4
     for client in clients:
         client.close()
+
+
+def test_what_a_channel_hears_after_its_end_concerns_nobody():
+    reader = Reader()
+    reader.channel.connection_lost(None)
+    reader.channel.data_received(b"late")
+    assert not reader.channel.eof_received()
+    reader.channel.resume_writing()
+    reader.channel.close()
+    assert reader.transport.done == []
