@@ -33,7 +33,7 @@ def length(queue: QueueState) -> int:
 class BoundedPut(direct.PutMessages):
     """Store messages if there is room for all of them."""
 
-    __slots__ = ("_taken", "_waiter", "full", "waits")
+    __slots__ = ("_taken", "full", "waiter", "waits")
 
     def __init__(
         self,
@@ -44,7 +44,8 @@ class BoundedPut(direct.PutMessages):
         waiter: Waiter | None = None,
     ) -> None:
         super().__init__(engine, queue, rows, now)
-        self._waiter = waiter
+        #: Who waits if there is no room. None: nobody, or somebody who has given up meanwhile.
+        self.waiter = waiter
         self._taken = 0
         #: Nothing was stored: there was no room.
         self.full = False
@@ -77,8 +78,8 @@ class BoundedPut(direct.PutMessages):
     def apply(self) -> None:
         """Give the places back: the messages count by themselves now."""
         if self.full:
-            if self._waiter is not None and self._missing() > 0:
-                self.waits = self._queue.space.enlist(self._waiter)
+            if self.waiter is not None and self._missing() > 0:
+                self.waits = self._queue.space.enlist(self.waiter)
             return
         self._give_back()
         super().apply()
@@ -202,13 +203,24 @@ def put(
     until = None if timeout is None else engine.monotonic() + timeout
     while True:
         task = step.task(waiter)
-        engine.writer.run(task)
+        try:
+            engine.writer.run(task)
+        except BaseException:
+            give_up(engine, queue, task)
+            raise
         if not task.full:
             return step.receipts(task)
         if waiter is None:
             raise full(queue)
         if task.waits and not _wait(engine, queue, waiter, until):
             waiter = None  # one more look, without waiting
+
+
+def give_up(engine: Engine, queue: QueueState, task: BoundedPut) -> None:
+    """A put was interrupted in its commit, which may be still to come: nobody waits for room."""
+    waiter, task.waiter = task.waiter, None
+    if waiter is not None:
+        direct.leave(engine, queue.space, waiter)
 
 
 def _wait(engine: Engine, queue: QueueState, waiter: Waiter, until: float | None) -> bool:
@@ -248,7 +260,11 @@ async def aput(
     until = None if timeout is None else desk.monotonic() + timeout
     while True:
         task = step.task(waiter)
-        await awaiting.commit(desk.writer, task)
+        try:
+            await awaiting.commit(desk.writer, task)
+        except BaseException:
+            give_up(desk, queue, task)
+            raise
         if not task.full:
             return step.receipts(task)
         if waiter is None:

@@ -198,7 +198,8 @@ class Engine(Registry):
                 return []
 
     def abandon(self, group: GroupState, claim: moves.Claim) -> None:
-        """The claim's caller was interrupted: nobody will ever settle what it got."""
+        """The claim's caller was interrupted: nobody will ever settle what it got, nor wait."""
+        claim.waiter = None  # the commit may be still to come
         self.writer.send(changes.Abandoned(self, group, claim))
 
     # ---------------------------------------------------------------------------- settle

@@ -39,10 +39,10 @@ class Claim(Task):
         "_others",
         "_session",
         "_start",
-        "_waiter",
         "found",
         "hungry",
         "leases",
+        "waiter",
         "waits",
     )
 
@@ -69,7 +69,8 @@ class Claim(Task):
         #: what to load: a priority, a timeline, None.
         self.found = False
         self.hungry: int | Timeline | None = None
-        self._waiter = waiter
+        #: Who waits if there is nothing. None: nobody, or somebody who has given up meanwhile.
+        self.waiter = waiter
         #: Whether nothing was ready and the waiter was enlisted.
         self.waits = False
 
@@ -181,8 +182,8 @@ class Claim(Task):
         if start is None:
             if self._may_look_again():
                 self.found = True
-            elif self._waiter is not None and not self.found and self.hungry is None:
-                self._wait(self._waiter)
+            elif self.waiter is not None and not self.found and self.hungry is None:
+                self._wait(self.waiter)
             return
         group.delivered += len(self.leases)
         self._engine.deadlines.add(self.leases[0].deadline, self.leases)
@@ -207,7 +208,7 @@ class Claim(Task):
         group = self._group
         if self.found or group.queue.paused:
             return False
-        if self._is_bare and self._waiter is not None and group.index.has_ready:
+        if self._is_bare and self.waiter is not None and group.index.has_ready:
             return True
         return group.suspect_may_run and not group.leases
 

@@ -237,7 +237,12 @@ async def aput_rows(
         put = _task(desk, queue, rows, waiting)
         kind = AloneNumberedRows if put.alone else NumberedRows
         task = kind(put, numbers, n)
-        await awaiting.commit(desk.writer, task)
+        try:
+            await awaiting.commit(desk.writer, task)
+        except BaseException:
+            if isinstance(put, bounds.BoundedPut):
+                bounds.give_up(desk, queue, put)
+            raise
         if not isinstance(put, bounds.BoundedPut) or not put.full:
             return task.answer()
         if waiting is None or waiting.cancelled:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from embedq.broker import bounds
+from embedq.broker.awaiting import LoopWaiter
 from embedq.broker.desk import Desk
 from embedq.broker.host import open_engine
 from embedq.broker.moves import Change
@@ -151,6 +152,42 @@ def test_a_cancelled_put_leaves_its_room_to_the_next(desk: Desk) -> None:
 
     asyncio.run(main())
     assert queue.stored == 1
+
+
+@pytest.mark.parametrize("numbered", [False, True])
+def test_a_put_that_is_cancelled_in_its_commit_waits_for_no_room(
+    desk: Desk,
+    numbered: bool,  # noqa: FBT001
+) -> None:
+    queue = bounded(desk, "block", 1)
+    group = desk.group(queue)
+    session = OpenSession("client", 1, bytes(16))
+    desk.writer.run(Change([session]))
+    numbers, rows = Numbers(session.id), [plain_row(0, b"late")]
+
+    async def put(n: int) -> None:
+        if numbered:
+            waiter = LoopWaiter()
+            await aput_rows(desk, queue, rows, numbers=numbers, n=n, timeout=None, waiter=waiter)
+        else:
+            await bounds.aput(desk, queue, [draft(b"late")])
+
+    async def main() -> None:
+        desk.put(queue, b"x")
+        for n in range(1, 200):
+            late = asyncio.create_task(put(n))
+            for _ in range(n % 4):
+                await asyncio.sleep(0)
+            late.cancel()
+            await asyncio.wait([late])
+        last = asyncio.create_task(bounds.aput(desk, queue, [draft(b"last")]))
+        while not queue.space:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        desk.ack(*desk.claim(group))
+        await asyncio.wait_for(last, SOON)
+
+    asyncio.run(main())
+    assert len(queue.space) == 0
 
 
 def test_a_bound_holds_when_many_put_at_once(tmp_path) -> None:

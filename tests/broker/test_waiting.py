@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from zlib import crc32
 
 import pytest
@@ -405,6 +406,26 @@ def test_a_cancelled_coroutine_leaves_nothing_behind(
     asyncio.run(main())
     assert not group.waiters
     assert group.waiting == 0
+
+
+def test_a_coroutine_that_is_cancelled_in_its_commit_does_not_wait(tmp_path: Path) -> None:
+    with open_engine(tmp_path / "q.db") as desk:  # whose commits take a while
+        queue = desk.queue("q")
+        group = desk.group(queue)
+
+        async def main() -> None:
+            for n in range(400):
+                claiming = asyncio.create_task(desk.await_claim(group))
+                await asyncio.sleep(0.0002 * (n % 7))
+                claiming.cancel()
+                await asyncio.wait([claiming])
+            desk.put(queue, b"body")  # is for somebody who asks later, not for those who left
+            (lease,) = await asyncio.wait_for(desk.await_claim(group), SOON)
+            assert lease.message.body == b"body"
+            desk.ack(lease)
+
+        asyncio.run(main())
+        assert not group.waiters
 
 
 def test_a_coroutine_s_time_is_over(desk: Desk, group: GroupState) -> None:
