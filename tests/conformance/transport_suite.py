@@ -26,6 +26,7 @@ import pytest
 from embedq import Broker
 from embedq.app.listeners import BrokerListener
 from embedq.net import Connection, NetLimits, Session, Site
+from tests.transports.wire_checks import no_collector
 
 PATIENCE_S = 30.0
 
@@ -69,8 +70,6 @@ class Dialect:
     acks = True
     #: A put has an answer.
     confirms = True
-    #: A session is freed at its end; else when Python looks for circles.
-    frees = True
     #: Bytes that no client of the protocol would begin with: its connection ends.
     garbage: bytes | None = b"\x00\xff\x00\xff" * 64
     #: The beginning of a frame, and no more of it.
@@ -210,8 +209,6 @@ class TransportSuite:
     def test_what_a_client_held_is_freed_at_its_end_and_not_when_python_looks_for_circles(
         self, listen, dialect, monkeypatch
     ):
-        if not dialect.frees:
-            return
         made: list[weakref.ref[object]] = []
         make_session = Site.make_session
 
@@ -224,13 +221,9 @@ class TransportSuite:
         caller = dialect.connect(listen())
         caller.put(b"x")
         assert caller.get() == b"x"
-        gc.collect()
-        gc.disable()
-        try:
+        with no_collector():
             reset(caller)
             eventually(lambda: made and not any(each() for each in made))
-        finally:
-            gc.enable()
 
     def test_garbage_ends_its_own_connection_only(self, listen, dialect):
         listener = listen()

@@ -4,9 +4,11 @@ Knows: a wire has feed(data) and end(), both returning lists of events.
 Does not know: any protocol.
 """
 
+import gc
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 
@@ -16,6 +18,17 @@ class Wire(Protocol):
 
 
 Make = Callable[[], Wire]
+
+
+@contextmanager
+def no_collector() -> Iterator[None]:
+    """Let nothing be freed that knows itself."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def whole(make: Make, data: bytes) -> list[Any]:

@@ -1,6 +1,7 @@
 """The MMQP wire under splits, damage and single bytes; round trips; planted bugs."""
 
 import random
+import weakref
 from collections import Counter
 
 import pytest
@@ -233,3 +234,16 @@ def test_one_byte_at_a_time_takes_linear_time():
 
 def test_a_pong_of_ours_needs_no_pause():
     assert encode_request(Ping()) == FROM_CLIENT[16].data
+
+
+@pytest.mark.parametrize("size", [0, 5, 20])
+def test_a_wire_that_is_over_is_freed_with_what_was_incomplete(size):
+    wire = ServerWire(SMALL)
+    wire.feed(encode_request(Send("q", b"x" * 20, "main"))[:size])
+    gone = weakref.ref(wire)
+    with wire_checks.no_collector():
+        wire.end()
+        assert not wire.pending
+        assert wire.feed(b"MMQP") == wire.end() == []
+        del wire
+        assert gone() is None

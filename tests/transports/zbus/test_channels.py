@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from embedq.net import NetLimits
-from embedq_transports.zbus import ZBUS
+from embedq_transports.zbus import ZBUS, commands
+from embedq_transports.zbus.channels import tell_removed
 from tests.conformance.transport_suite import PATIENCE_S, eventually
 from tests.transports.zbus.conftest import URL
 from tests.transports.zbus.ends import Ws
@@ -272,3 +273,15 @@ def test_more_subscriptions_than_allowed_are_told(broker, ends):
     told = client.next()
     assert told["status"] == 403
     assert told["headers"]["channel"] == "d"
+
+
+def test_who_is_gone_when_a_removal_is_done_keeps_no_other_from_being_told(queue, ws, monkeypatch):
+    def after_one_has_gone(watches):
+        watches[0].session.connection.channel.connection_lost(None)
+        tell_removed(watches)
+
+    monkeypatch.setattr(commands, "tell_removed", after_one_has_gone)
+    subscribe(ws(), window=0)
+    other = subscribe(ws(), window=0)
+    assert ws().do(cmd="remove", mq="q", channel="c")["status"] == 200
+    assert other.next()["body"] == "Channel(c) Not Found"

@@ -76,8 +76,6 @@ class ZbusDialect(Dialect):
     url = "zbus://127.0.0.1:0"
     options: ClassVar[dict[str, object]] = {"transport": ZBUS}
     acks = False
-    #: The parts of a session know each other, and hold no body once it is sent.
-    frees = False
 
     def __init__(self, caller: type[WsCaller | HttpCaller], fragment: bytes) -> None:
         self.caller = caller

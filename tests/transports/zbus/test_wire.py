@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import tracemalloc
+import weakref
 from typing import Any
 
 import pytest
@@ -321,3 +322,16 @@ def test_damage_gives_events_and_nothing_else():
             lambda: ServerWire(SMALL), data, wire_checks.cuts_of(data, rng)
         ):
             assert isinstance(event, Came | Write | Opened | Malformed | Fault | Ended)
+
+
+@pytest.mark.parametrize("data", [b"", PUB[:-1], UPGRADE + frame("{}")[:-1]])
+def test_a_wire_that_is_over_is_freed_with_what_was_incomplete(data):
+    wire = ServerWire(SMALL)
+    wire.feed(data)
+    gone = [weakref.ref(each) for each in (wire, wire._http) if each is not None]
+    with wire_checks.no_collector():
+        wire.forget()
+        assert not wire.pending
+        assert wire.feed(CREATE) == []
+        del wire
+        assert not any(each() for each in gone)

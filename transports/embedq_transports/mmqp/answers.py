@@ -38,16 +38,11 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     message_id: bytes = bytes(ID_BYTES)
 
 
-def encode_record(record: Record) -> bytes:
-    """Return a record with its size in front, to be put between RECORDS and END.
+def _pieces(record: Record) -> tuple[bytes, ...]:
+    """Return a record with its size in front: a large body is copied once, into the answer.
 
     `message_id` is cut or filled with zeros to 64 bytes; `receive_count` stays at its largest.
     """
-    return b"".join(_pieces(record))
-
-
-def _pieces(record: Record) -> tuple[bytes, ...]:
-    """Return what a record is made of: a large body is copied once, into the whole answer."""
     head = b"".join(
         (
             record.message_id[:ID_BYTES].ljust(ID_BYTES, b"\0"),

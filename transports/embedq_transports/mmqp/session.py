@@ -86,6 +86,10 @@ class MmqpSession(Session):
         self._came(self._wire.end())
         return not self._over
 
+    def lost(self, cause: str) -> None:  # noqa: ARG002  # each cause means the same
+        """Keep nothing of what is incomplete."""
+        self._wire.end()
+
     def draining(self) -> None:
         """Say so to those who would take an end for success."""
         if not self._over and (self._wire.pending or self._waiting or self._asking):

@@ -44,6 +44,10 @@ _MINOR_OF: Final = {0x00: 0x01, 0x30: 0x31}
 Event = Request | Fault
 
 
+def _nothing() -> None:
+    """Read nothing more."""
+
+
 class ServerWire:
     """Reads requests, usually one. Everything it needs of a field is kept as soon as it is there.
 
@@ -141,6 +145,7 @@ class ServerWire:
         self._if_quiet = None
         self._buffer = bytearray()
         self._at = 0
+        self._step = _nothing  # a method of this would keep it until Python looks for circles
 
     # --- waiting and completing ------------------------------------------------------------------
 

@@ -183,7 +183,9 @@ class Channels:
 def tell_removed(watches: Iterable[Watch]) -> None:
     """Tell who subscribes to what was removed: who has no room would not notice."""
     for watch in watches:
-        watch.session.channels.removed(watch)
+        session = watch.session
+        if session.source in session.hub.sessions:  # not gone meanwhile
+            session.channels.removed(watch)
 
 
 def tag_of(delivery: Delivery) -> str | None:

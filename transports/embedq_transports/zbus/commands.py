@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from embedq.errors import EmbedqError, GroupNotFound, QueueNotFound
 from embedq.limits import LIMITS
@@ -43,19 +43,6 @@ class Commands:
 
     def __init__(self, session: ZbusSession) -> None:
         self._session = session
-        self._known: dict[str, Callable[[Task], None]] = {
-            "create": self._create,
-            "pub": self._pub,
-            "sub": self._sub,
-            "take": self._take,
-            "query": self._query,
-            "remove": self._remove,
-            "route": session.calls.route,
-            "ping": self._ping,
-            "ack": session.held.settle,
-            "nack": session.held.settle,
-            "reject": session.held.settle,
-        }
 
     @property
     def _broker(self) -> Access:
@@ -70,11 +57,11 @@ class Commands:
             else:
                 self._session.calls.enter(task)
             return
-        do = self._known.get(command.lower())
+        do = self._KNOWN.get(command.lower())
         if do is None:
             task.say(404, f"Command({command}) Not Found")
         else:
-            do(task)
+            do(self, task)
 
     def _mq(self, task: Task, command: str = "") -> str | None:
         """Return the queue that a message names; if it names none, or one that is gone, say so."""
@@ -88,6 +75,12 @@ class Commands:
             task.done(failed(QueueNotFound(mq), task))
             return None
         return mq
+
+    def _route(self, task: Task) -> None:
+        self._session.calls.route(task)
+
+    def _settle(self, task: Task) -> None:
+        self._session.held.settle(task)
 
     # -------------------------------------------------------------------------------- ping, pub
 
@@ -267,6 +260,21 @@ class Commands:
             return [office.queue_stats(name) for name in names]
 
         broker.call(look, found)
+
+    #: What each command does. A table of bound methods would know its own connection.
+    _KNOWN: ClassVar[dict[str, Callable[[Commands, Task], None]]] = {
+        "create": _create,
+        "pub": _pub,
+        "sub": _sub,
+        "take": _take,
+        "query": _query,
+        "remove": _remove,
+        "route": _route,
+        "ping": _ping,
+        "ack": _settle,
+        "nack": _settle,
+        "reject": _settle,
+    }
 
 
 class _Put:

@@ -79,6 +79,11 @@ class HttpReader:
         #: Nothing more is read.
         self.closed = False
 
+    def forget(self) -> None:
+        """Read no more: the parser and this know each other."""
+        self.closed = True
+        del self._parser
+
     @property
     def pending(self) -> bool:
         """Whether a request has begun and is not complete."""

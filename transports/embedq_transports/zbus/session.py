@@ -116,6 +116,10 @@ class ZbusSession(Session):
         self.hub.sessions.pop(self.source, None)
         self._waiting.clear()
         self.channels.close()
+        self._wire.forget()
+        # They know this: together they would be kept until Python looks for circles. Whoever comes
+        # from elsewhere finds a session in the hub, or not.
+        del self.held, self.channels, self.calls, self.commands, self.replies
 
     # ------------------------------------------------------------------------------ in order
 

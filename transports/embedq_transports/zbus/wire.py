@@ -82,6 +82,13 @@ class ServerWire:
         self.closed = True
         return [Fault("truncated", "the connection ended inside a message")] if cut else []
 
+    def forget(self) -> None:
+        """Nothing is read any more, nor kept of what is incomplete."""
+        self.closed = True
+        if self._http is not None:
+            self._http.forget()
+        self._http = self._frames = None
+
     # ------------------------------------------------------------------------------- HTTP
 
     def _feed_http(self, data: bytes, events: list[Event]) -> bytes:
