@@ -228,9 +228,7 @@ def _wait(engine: Engine, queue: QueueState, waiter: Waiter, until: float | None
         if waiter.wait(None if until is None else until - engine.monotonic()):
             return True
     except BaseException:
-        with engine.writer.lock:
-            if not queue.space.leave(waiter):
-                queue.space.wake()  # the room is for the next one
+        direct.leave(engine, queue.space, waiter)
         raise
     with engine.writer.lock:
         queue.space.leave(waiter)

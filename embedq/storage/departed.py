@@ -10,14 +10,14 @@ no claim pays for it: all deliveries are read, now and then, beside the writer.
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import dataclass
+
+import msgspec
 
 from embedq.storage import statements as sql
 from embedq.storage.ops import Op
 
 
-@dataclass(slots=True)
-class RemoveSessions(Op):
+class RemoveSessions(Op, msgspec.Struct):
     """Remove ended sessions that nothing names. Out: `removed`; one that has not ended stays."""
 
     sessions: list[int]
