@@ -7,10 +7,12 @@ Does not know: sessions, limits and deadlines (connection.py), what bytes mean.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import socket
 import ssl
 import struct
+import termios
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, cast
@@ -78,6 +80,16 @@ class Channel(asyncio.BufferedProtocol):
     def bytes_out(self) -> int:
         """Bytes that were written."""
         return self._written if self._outbox is None else self._outbox.written
+
+    @property
+    def has_unread(self) -> bool:
+        """Whether the client has sent more than was read so far."""
+        if self._transport is None or self.has_ended:
+            return False
+        if self._tunnel is not None and self._tunnel.has_part:
+            return True
+        raw = self._transport.get_extra_info("socket")
+        return raw is not None and raw.fileno() >= 0 and _waits_at(raw.fileno())
 
     # --------------------------------------------------------------------------- sending
 
@@ -280,6 +292,11 @@ class Channel(asyncio.BufferedProtocol):
     def _forget(self) -> None:
         """Know nobody any more, or the two would keep each other; see Access.close."""
         self._above = NOBODY
+
+
+def _waits_at(descriptor: int) -> bool:
+    """Return whether the kernel has bytes that can be read at once."""
+    return any(fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4)))
 
 
 def _peer_of(transport: asyncio.Transport) -> tuple[str, str]:

@@ -55,6 +55,7 @@ class Connection:
         self._holds_puts = False  # too many are under way: nothing is read
         self._finishing: tuple[str, float] | None = None
         self._gone = False
+        self._is_late = False
 
     # ---------------------------------------------------------------- what a session uses
 
@@ -91,6 +92,11 @@ class Connection:
     def unsent(self) -> int:
         """Bytes that wait to be sent."""
         return self.channel.unsent
+
+    @property
+    def has_unread(self) -> bool:
+        """Whether the client has sent bytes that nobody has read: what is closed loses them."""
+        return self.channel.has_unread
 
     @property
     def is_clogged(self) -> bool:
@@ -234,6 +240,7 @@ class Connection:
         """Give bytes to the session."""
         session = self._session
         if session is None or self._closing:
+            self._came_late()
             return False
         try:
             session.received(data)
@@ -247,6 +254,12 @@ class Connection:
         self.channel.paced(frames - self._frames)
         self._frames = frames
         return session.answers
+
+    def _came_late(self) -> None:
+        """Count who is not told that it was too late: its connection ends as if all were well."""
+        if self.cause == "end" and not self._is_late:
+            self._is_late = True
+            self.site.count("late")
 
     def ended(self) -> None:
         """The client sends no more; our side stays open for now."""

@@ -114,6 +114,11 @@ class Tunnel:
             self._object.write(data)
         return self.take()
 
+    @property
+    def has_part(self) -> bool:
+        """Whether the beginning of a record has come: its rest follows."""
+        return self._in.pending > 0
+
     def take(self) -> bytes:
         """Return what has to be sent by itself: handshakes, alerts."""
         return self._out.read()

@@ -92,9 +92,13 @@ class MmqpSession(Session):
 
     def draining(self) -> None:
         """Say so to those who would take an end for success."""
-        if not self._over and (self._wire.pending or self._waiting or self._asking):
+        if self._over:
+            return
+        if self._wire.pending or self._waiting or self._asking or self._connection.has_unread:
             self._waiting.clear()
             self._refuse(Code.SHUTTING_DOWN, "")
+        elif self.frames and not self._puts:
+            self._finish("drain")
 
     def _is_quiet(self) -> None:
         self._quiet = None
@@ -130,11 +134,30 @@ class MmqpSession(Session):
             self._connection.hold()
             return
         self._connection.unhold()
-        idle = not (self._asking or self._puts or self._over)
+        if not (self._asking or self._puts or self._over):
+            self._idle()
+
+    def _idle(self) -> None:
+        """Close, unless something may still come: it would be lost, and look stored."""
         reading = self._wire.pending and not self._wire.closed
-        # Who has asked for nothing yet may still do so, unless it has ended.
-        if idle and (self._has_ended or (self.frames and not reading)):
+        if self._has_ended:
             self._finish("end")
+        elif self.frames and not reading:  # who has asked for nothing yet may still do so
+            # A large write of requests is cut where one of them ends, once in a while: who has
+            # sent several gets a pause to go on.
+            self._close(waits=self.frames > 1)
+
+    def _close(self, *, waits: bool) -> None:
+        """Close, once the client has sent nothing for a moment if that `waits`."""
+        if not waits and not self._connection.has_unread:
+            self._finish("end")
+        elif self._quiet is None:
+            self._quiet = self._connection.later(self._terms.quiet_s, self._is_over)
+
+    def _is_over(self) -> None:
+        self._quiet = None
+        if not self._over:
+            self._close(waits=False)
 
     def _last(self, event: Ping | Fault) -> None:
         """Answer what nothing can follow."""
