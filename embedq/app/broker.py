@@ -199,7 +199,8 @@ class Broker(Listenable):
     def stop(self, grace: Duration | None = None) -> Report | None:
         """Drain the consumers and close the file. Returns what came of it; None: none ran.
 
-        `grace`: how long handlers may take to finish (default: the broker's). While `run` runs,
+        `grace`: how long handlers may take to finish (default: the broker's), and clients of
+        listeners (default: 5 s, unless the broker has been given a grace). While `run` runs,
         this makes it end, from any thread; it then returns at once, with None.
 
         Raises UsageError in a handler and on the loop of the handlers, which it would wait for.
@@ -210,6 +211,7 @@ class Broker(Listenable):
             signals.stop()
             return None
         runner, seconds = self._runner, self.settings.grace_or(grace)
+        self._clients_have(grace)
         if runner is not None:
             runner.check_caller(blocks=True)
         try:
@@ -228,12 +230,13 @@ class Broker(Listenable):
         from embedq.workers.signals import Signals, drain_at_signal  # noqa: PLC0415
 
         seconds = self.settings.grace_or(grace)
+        self._clients_have(grace)
         with Signals() as signals:
             runner = self._start(None)
             self._signals = signals
             try:
                 with self.backing.ending_on_failure(signals.stop):
-                    return drain_at_signal(runner, signals, seconds)
+                    return drain_at_signal(self._leaving(runner), signals, seconds)
             finally:
                 self._signals = None
                 self._runner = None

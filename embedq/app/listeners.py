@@ -25,6 +25,8 @@ from embedq.net.url import Place, parse_url
 
 if TYPE_CHECKING:
     from embedq.broker.port import DeskPort
+    from embedq.workers.drain import Report
+    from embedq.workers.signals import Drainable
 
 
 class Wish:
@@ -97,6 +99,7 @@ class Listening:
     """The listeners of one broker: a companion of its consumers. Safe from any thread."""
 
     def __init__(self, desk: Callable[[], DeskPort]) -> None:
+        self._grace_s = GRACE_S
         self._desk = desk
         self._network: Network | None = None
         self._all: list[BrokerListener] = []
@@ -110,6 +113,10 @@ class Listening:
             except BaseException:
                 self._all.remove(listener)
                 raise
+
+    def have(self, grace_s: float | None) -> None:
+        """Let clients have so long to finish when the consumers end; None: GRACE_S."""
+        self._grace_s = GRACE_S if grace_s is None else grace_s
 
     def start(self) -> None:
         """Listen at all of them, or at none. Raises why one cannot be."""
@@ -126,7 +133,7 @@ class Listening:
         """Accept nobody any more, and let the clients go; `close` waits for them."""
         for listener in self._all:
             if listener.inner is not None:
-                listener.inner.begin_drain()
+                listener.inner.begin_drain(self._grace_s)
 
     def close(self) -> None:
         """Wait until the clients are gone and what they did is settled. Safe to call twice."""
@@ -134,8 +141,33 @@ class Listening:
         if network is None:
             return
         for listener in self._all:
-            listener.end()
+            listener.end(self._grace_s)
         network.stop()
+
+    def hurry(self) -> None:
+        """Cut the clients that have not finished: the grace is over."""
+        for listener in self._all:
+            if listener.inner is not None:
+                listener.inner.hurry()
+
+
+class Leaving:
+    """Consumers and listeners that end together: who is in a hurry cuts the clients, too."""
+
+    def __init__(self, consumers: Drainable, listening: Listening) -> None:
+        self._consumers = consumers
+        self._listening = listening
+
+    def drain(self, grace_s: float, *, reason: str = "stop") -> Report:
+        """Drain the consumers, and wait until the clients are gone."""
+        report = self._consumers.drain(grace_s, reason=reason)
+        self._listening.close()
+        return report
+
+    def hurry(self) -> None:
+        """End the grace of both."""
+        self._consumers.hurry()
+        self._listening.hurry()
 
 
 class BrokerListener:
@@ -144,6 +176,8 @@ class BrokerListener:
     def __init__(self, wish: Wish) -> None:
         self._wish = wish
         self.inner: Listener | None = None
+        #: How many clients were cut when it ended last.
+        self.cut = 0
 
     def begin(self, network: Network) -> None:
         """Listen. Raises ListenFailed, and InvalidOption with the address that it is about."""
@@ -163,11 +197,12 @@ class BrokerListener:
             raise
         self.inner = listener
 
-    def end(self) -> None:
-        """Wait for the end of a drain."""
-        inner, self.inner = self.inner, None
+    def end(self, grace_s: float) -> None:
+        """Wait for the end of a drain, which may be hurried meanwhile."""
+        inner = self.inner
         if inner is not None:
-            inner.close()
+            inner.close(grace_s)
+            self.inner, self.cut = None, inner.cut
 
     def _running(self) -> Listener:
         if self.inner is None:

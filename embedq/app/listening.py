@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from embedq.net.limits import NetLimits
     from embedq.net.port import Authenticator, Credentials, Transport
     from embedq.net.tls import TLS
+    from embedq.policy import Duration
+    from embedq.workers.signals import Drainable
 
 
 class Listenable(Openable):
@@ -69,6 +71,21 @@ class Listenable(Openable):
                 listening = self._listening = Listening(lambda: self.desk)
                 self.accompany(listening)
         return listener_of(listening, wish)
+
+    def _clients_have(self, grace: Duration | None) -> None:
+        """Let clients have the grace that somebody has asked for; else it is that of listeners."""
+        listening, settings = self._listening, self.settings
+        if listening is not None:
+            is_said = grace is not None or settings.sources["grace"] != "default"
+            listening.have(settings.grace_or(grace) if is_said else None)
+
+    def _leaving(self, consumers: Drainable) -> Drainable:
+        """Return what ends when the broker does: the consumers, and the listeners if any."""
+        if self._listening is None:
+            return consumers
+        from embedq.app.listeners import Leaving  # noqa: PLC0415  # it is loaded by now
+
+        return Leaving(consumers, self._listening)
 
     def _close(self) -> None:
         listening = self._listening

@@ -17,7 +17,7 @@ from embedq.cli import output
 from embedq.cli.asked import Asked, asks, pass_asked, seconds
 from embedq.cli.logs import leave_to_application
 from embedq.cli.reloading import Reloading
-from embedq.cli.running import ended, numbers
+from embedq.cli.running import numbers
 from embedq.cli.stopping import signal_is_for_consumers
 from embedq.errors import EmbedqError, InvalidOption
 from embedq.printable import plain
@@ -76,10 +76,19 @@ def serve(
     signal_is_for_consumers()
     with Reloading(listeners, as_json=asked.json):
         report = broker.run(wait_s)
+    cut = sum(each.cut for each in listeners)
     if asked.json:
-        output.line({"event": "ended", **numbers(report)})
+        output.line({"event": "ended", **numbers(report), "cut": cut})
     else:
-        output.say(ended(report))
+        output.say(f"ended     {_left(cut)}")
+
+
+def _left(cut: int) -> str:
+    """Say how clients have left."""
+    if not cut:
+        return "no client was left"
+    clients = "1 client was" if cut == 1 else f"{cut} clients were"
+    return f"{clients} cut, not having finished in time (--grace gives more)"
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import asyncio
 import errno
 from collections.abc import Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, Final, Self
 
 import msgspec
@@ -54,6 +55,8 @@ class Listener:
         self._site = site
         self._draining: Future[int] | None = None
         self._told = False
+        #: How many clients were cut, as they had not finished when the grace of the stop was over.
+        self.cut = 0
 
     def bind(self) -> None:
         """Begin to listen. Raises ListenFailed, InvalidOption."""
@@ -134,6 +137,11 @@ class Listener:
             drain = self._site.drain(grace)
             self._draining = asyncio.run_coroutine_threadsafe(drain, self._network.loop)
 
+    def hurry(self) -> None:
+        """Cut who has not finished yet: the grace of a drain is over. From any thread."""
+        with suppress(RuntimeError):  # the loop has ended, and with it the drain
+            self._network.post(self._site.hurry)
+
     def close(self, grace: float = GRACE_S) -> None:
         """Accept nobody any more, let the clients finish for `grace` seconds, then cut them.
 
@@ -143,10 +151,10 @@ class Listener:
             return
         self.begin_drain(grace)
         if self._draining is not None:
-            cut = self._draining.result()
+            self.cut = self._draining.result()
             if not self._told:
                 self._told = True
-                self._emit("listener_closed", cut=cut)
+                self._emit("listener_closed", cut=self.cut)
 
     def __enter__(self) -> Self:
         """Return it."""

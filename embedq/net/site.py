@@ -11,6 +11,7 @@ import socket
 import ssl
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from embedq.net import sockets
@@ -71,6 +72,9 @@ class Site:
         #: Who it is when it uses `broker`.
         self.identity: Identity | None = ANYBODY
         self.peer = "listener"
+        #: An orderly end tells clients that all was done: nobody else is to see one. A transport
+        #: sets it in its `open`; its sessions turn resets off before they `finish`.
+        self.end_confirms = False
         self.connections: dict[Connection, None] = {}
         self.per_host: Counter[str] = Counter()
         #: What has happened: ("accepted", ""), ("refused", why), ("closed", why), …
@@ -85,6 +89,7 @@ class Site:
         self._file: tuple[int, int] | None = None
         self._looking: Timer | None = None
         self._empty: asyncio.Future[None] | None = None
+        self._hurried = asyncio.Event()
 
     # ------------------------------------------------------------------ what transports use
 
@@ -151,7 +156,8 @@ class Site:
         place = self.place
         port = self.transport.default_port if place.port is None else place.port
         self.context = await loop.run_in_executor(None, self.read_certificates)
-        bound = await loop.run_in_executor(None, sockets.bind, place, port)
+        bind = partial(sockets.bind, place, port, resets=self.end_confirms)
+        bound = await loop.run_in_executor(None, bind)
         if place.path is None:
             name = bound[0].getsockname()
             self.address = (name[0], name[1])
@@ -208,7 +214,10 @@ class Site:
         cut = 0
         if self.connections:
             self._empty = asyncio.get_running_loop().create_future()
-            await asyncio.wait([self._empty], timeout=grace_s)
+            hurried = asyncio.ensure_future(self._hurried.wait())
+            either = (self._empty, hurried)
+            await asyncio.wait(either, timeout=grace_s, return_when=asyncio.FIRST_COMPLETED)
+            hurried.cancel()
             cut = len(self.connections)
             for connection in list(self.connections):
                 connection.abort("drain")
@@ -218,6 +227,10 @@ class Site:
             self._looking.cancel()
         self.broker.close()
         return cut
+
+    def hurry(self) -> None:
+        """End the grace of a drain that is under way, or of the next one."""
+        self._hurried.set()
 
     # --------------------------------------------------------------------- for connections
 

@@ -16,6 +16,8 @@ from embedq import Broker, InvalidOption
 from embedq.cli.served import read_config
 from embedq.net import Credentials, Identity, UsersFile
 from tests.cli.test_running import EMBEDQ, PATIENCE_S, env, started
+from tests.conformance.transport_suite import eventually
+from tests.interop.sspq_client import RECEIVE, packet
 from tests.processes import lines_until
 
 __all__ = ["env"]
@@ -50,6 +52,48 @@ def test_it_serves_until_a_signal_and_keeps_what_came(tmp_path, env, how):
     with Broker(tmp_path / "q.db") as broker:
         assert broker.queue("orders", bytes).get(0).body == b"one"
         assert broker.queue("mails", bytes).get(0).body == b"two"
+
+
+def clogged(address: tuple[str, int]) -> socket.socket:
+    """A consumer that is sent more than a kernel keeps, and reads the beginning of it."""
+    send(address, b"b" * 8_000_000)
+    client = socket.create_connection(address, PATIENCE_S)
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.sendall(packet(RECEIVE))
+    assert client.recv(1)
+    return client
+
+
+def listens(address: tuple[str, int]) -> bool:
+    try:
+        socket.create_connection(address, PATIENCE_S).close()
+    except ConnectionError:
+        return False
+    return True
+
+
+def test_a_second_signal_ends_the_grace_of_clients(tmp_path, env):
+    words = ("q.db", "--listen", "sspq://127.0.0.1:0?queue=q", "--grace", "1h")
+    with started(tmp_path, env, "serve", *words) as process:
+        (address,) = listening(process)
+        with clogged(address):
+            process.send_signal(signal.SIGINT)
+            eventually(lambda: not listens(address), PATIENCE_S)
+            assert process.poll() is None
+            process.send_signal(signal.SIGINT)
+            assert "ended     1 client was cut" in process.communicate(timeout=PATIENCE_S)[0]
+            assert process.returncode == 0
+
+
+def test_how_many_clients_were_cut_is_told_to_programs(tmp_path, env):
+    words = ("q.db", "--listen", "sspq://127.0.0.1:0?queue=q", "--grace", "0", "--json")
+    with started(tmp_path, env, "serve", *words) as process:
+        assert process.stdout is not None
+        told = json.loads(process.stdout.readline())
+        port = int(told["listeners"][0]["url"].rpartition(":")[2])
+        with clogged(("127.0.0.1", port)):
+            process.send_signal(signal.SIGTERM)
+            assert json.loads(process.communicate(timeout=PATIENCE_S)[0])["cut"] == 1
 
 
 ENCRYPTED = """
