@@ -13,7 +13,7 @@ import logging
 import random
 import time
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from embedq.broker.desk import Desk
 from embedq.broker.host import open_engine
@@ -24,10 +24,13 @@ from embedq.net.connection import Connection
 from embedq.net.finding import find_transport
 from embedq.net.network import Network
 from embedq.net.options import Options
+from embedq.net.puts import Puts
 from embedq.net.site import Site
 from embedq.net.url import Place
-from tests.fuzzing.dialects import LIMITS, MARK, Dialect, Wire
+from tests.fuzzing.dialects import LIMITS, MARK, Dialect
+from tests.fuzzing.line import Line
 from tests.fuzzing.mutations import pieces
+from tests.fuzzing.promises import Account, Book, Owed
 
 #: Messages that wait for consumers when a round begins.
 WAITING: Final = 12
@@ -46,78 +49,6 @@ class Problem(NamedTuple):
 
     def __str__(self) -> str:
         return self.what if self.input is None else f"{self.what}: {self.input!r}"
-
-
-class Line(asyncio.Transport):
-    """Stands for a socket. Who does not read leaves everything in the write buffer."""
-
-    def __init__(self, channel: asyncio.BufferedProtocol, number: int, *, reads: bool) -> None:
-        super().__init__({"peername": ("127.0.0.1", number)})
-        self.sent = bytearray()
-        self.is_over = False
-        self.reads_on = asyncio.Event()
-        self.reads_on.set()
-        self._channel = channel
-        self._loop = asyncio.get_running_loop()
-        self._closing = self._has_shut = False
-        self._reads = reads
-        self._unsent = 0
-
-    def write(self, data: Any) -> None:
-        if self._has_shut:
-            raise RuntimeError("Cannot call write() after write_eof()")
-        if not self._closing:
-            self.sent += data
-            if data and not self._reads:
-                self._unsent += len(data)
-                self._channel.pause_writing()
-
-    def get_write_buffer_size(self) -> int:
-        return self._unsent
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Told at once anyway."""
-
-    def can_write_eof(self) -> bool:
-        return True
-
-    def write_eof(self) -> None:
-        self._has_shut = True
-
-    @property
-    def is_paused(self) -> bool:
-        """Whether the server does not read now."""
-        return not self.reads_on.is_set()
-
-    def pause_reading(self) -> None:
-        self.reads_on.clear()
-
-    def resume_reading(self) -> None:
-        self.reads_on.set()
-
-    def is_closing(self) -> bool:
-        return self._closing
-
-    def close(self) -> None:
-        if not self._closing:
-            self._closing = True
-            if not self._unsent:
-                self._loop.call_soon(self._lost, None)
-
-    def abort(self) -> None:
-        self._closing = True
-        self._loop.call_soon(self._lost, None)
-
-    def reset(self) -> None:
-        """The client is gone."""
-        self._closing = True
-        self._loop.call_soon(self._lost, ConnectionResetError("gone"))
-
-    def _lost(self, error: Exception | None) -> None:
-        if not self.is_over:
-            self.is_over = True
-            self._unsent = 0
-            self._channel.connection_lost(error)
 
 
 class Doors(Site):
@@ -188,8 +119,13 @@ class Round:
         self._rng = random.Random(seed)
         self._clock = VirtualClock()
         self._problems: list[Problem] = []
-        #: How many messages have to be stored, at least and at most.
-        self._least = self._most = WAITING
+        #: What each client is owed, and what its input was.
+        self._owed: dict[object, tuple[Owed, bytes]] = {}
+        #: Ids of messages that wait when a round begins, and of those that clients have read: all,
+        #: and those of clients that stayed, which are delivered for good.
+        self._waiting: list[str] = []
+        self._read: list[str] = []
+        self._kept: list[str] = []
         #: Connections by why they ended, faults by code.
         self.outcomes: dict[str, int] = {}
 
@@ -207,6 +143,8 @@ class Round:
                 finally:
                     network.stop()
                 self._look(desk)
+                if self._dialect.counts:
+                    self._audit(desk, network.puts)
         finally:
             logger.removeHandler(log)
             logger.propagate = propagates
@@ -218,7 +156,9 @@ class Round:
         )
         queue = desk.queue(self._dialect.queue)
         drafts = [Draft(b"waits-%d" % number) for number in range(WAITING)]
-        ids = [receipt.id.encode() for receipt in await desk.aput_drafts(queue, drafts)]
+        self._waiting = [each.id for each in await desk.aput_drafts(queue, drafts)]
+        ids = [each.encode() for each in self._waiting]
+        network.puts = Book(desk, asyncio.get_running_loop())
         site = Doors(network, self._dialect)
         await site.open()
         clients = [self._connect(site, number, ids) for number in range(len(self._inputs))]
@@ -247,7 +187,7 @@ class Round:
             rest = []
             for client in going:
                 if client.pieces and not client.line.is_paused and not client.line.is_closing():
-                    client.connection.channel.data_received(client.pieces.pop(0))
+                    client.line.give(client.pieces.pop(0))
                 if client.pieces and client.reads and not client.line.is_closing():
                     rest.append(client)
             going = rest
@@ -257,7 +197,7 @@ class Round:
     async def _end(self, clients: Sequence[Client]) -> None:
         """Let each client end in its way, once it is read."""
         for client in clients:
-            line, channel = client.line, client.connection.channel
+            line = client.line
             if line.is_closing():
                 continue
             if client.ends == "reset":
@@ -269,8 +209,7 @@ class Round:
                 self._problems.append(Problem("is never read again", client.input))
                 line.reset()
                 continue
-            if not channel.eof_received():
-                line.close()
+            line.give_end()
 
     async def _until_over(self, network: Network, clients: Sequence[Client]) -> None:
         until = time.monotonic() + HANGS_S
@@ -299,26 +238,23 @@ class Round:
             self._problems.append(Problem(f"ends as {cause!r}", data))
         if unknown := [code for code in codes if code not in dialect.faults]:
             self._problems.append(Problem(f"has faults {unknown}", data))
-        wire = dialect.wire()
-        events = wire.feed(data)
-        wrong = dialect.misread(bytes(client.line.sent), wire) if client.reads else None
+        wire, line = dialect.wire(), client.line
+        events = wire.feed(bytes(line.taken))
+        is_within = wire.pending
+        if line.ended_by_client:
+            events = [*events, *wire.end()]
+        answer = bytes(line.sent)
+        wrong = dialect.misread(answer, wire) if client.reads else None
         if wrong is not None:
             self._problems.append(Problem(f"is answered with {wrong}", data))
-        self._expect(client, cause, codes, wire, events)
-
-    def _expect(
-        self, client: Client, cause: str, codes: Sequence[str], wire: Wire, events: list[Any]
-    ) -> None:
-        """Count what has to be stored, as far as that is certain."""
-        if client.ends == "eof":
-            events = [*events, *wire.end()]
-        known = {str(getattr(each, "code", "")) for each in events}
-        read_all = not client.pieces or bool(known & set(codes))
-        count = self._dialect.puts(events, went_on=client.ends == "eof")
-        self._most += self._dialect.puts(events, went_on=True)
-        # Where something was refused, or never read, nobody can say what came before it.
-        if cause in _CAUSES and read_all and set(codes) <= known:
-            self._least += count
+        has_stayed = client.reads and client.ends == "eof"
+        account = Account(events, answer, cause, has_stayed, line.ended_by_server, is_within)
+        owed = dialect.owes(account)
+        if owed is not None:
+            self._owed[client.connection.broker] = owed, data
+        ids = dialect.delivered(answer) if dialect.tells_ids else []
+        self._read += ids
+        self._kept += ids if has_stayed else []
 
     def _look(self, desk: Desk) -> None:
         """Nothing is held, nothing is lost, nothing is there twice."""
@@ -330,9 +266,7 @@ class Round:
                 break
             time.sleep(0.005)
             queues = desk.office.stats().queues
-        put = 0
         for queue in queues:
-            put += queue.put
             groups = queue.groups
             if any(group.leased for group in groups):
                 self._problems.append(Problem(f"queue {queue.name!r}: something is still held"))
@@ -340,6 +274,36 @@ class Round:
             if self._dialect.counts and queue.put != queue.stored + queue.dead + acked:
                 text = f"{queue.put} put, {queue.stored} stored, {queue.dead} dead, {acked} acked"
                 self._problems.append(Problem(f"queue {queue.name!r}: {text}"))
-        if self._dialect.counts and not self._least <= put <= self._most:
-            text = f"{self._least} to {self._most} were sent, {put} are stored"
-            self._problems.append(Problem(text))
+
+    def _audit(self, desk: Desk, book: Puts) -> None:
+        """Compare what is there with what was promised: client by client, message by message."""
+        assert isinstance(book, Book)
+        for owner, (owed, data) in self._owed.items():
+            if wrong := owed.wrong or owed.refuted_by(book.of(owner)):
+                self._problems.append(Problem(wrong, data))
+        if book.unanswered:
+            self._problems.append(Problem(f"{book.unanswered} puts are not answered once"))
+        put = {queue.name: queue.put for queue in desk.office.stats().queues}
+        ids = {name: set[str]() for name in put}
+        ids[self._dialect.queue].update(self._waiting)
+        for _, message, id in book.stored():
+            ids[message.queue].add(id)
+        there = {name: len(each) for name, each in ids.items()}
+        if put != there:
+            self._problems.append(Problem(f"{there} were answered for, {put} are stored"))
+        if self._dialect.tells_ids:
+            self._audit_ids(desk, set[str]().union(*ids.values()), list(put))
+
+    def _audit_ids(self, desk: Desk, ids: set[str], queues: Sequence[str]) -> None:
+        """Whatever was put is there or was read; what was read for good is there no more."""
+        left = {
+            desk.ids.encode(stored.seq)
+            for queue in queues
+            for stored in desk.office.peek(queue, 1_000_000, 0)
+        }
+        if lost := ids - left - set(self._read):
+            self._problems.append(Problem(f"{len(lost)} messages are neither there nor read"))
+        if twice := left.intersection(self._kept):
+            self._problems.append(Problem(f"{len(twice)} messages were read, and are still there"))
+        if len(set(self._kept)) != len(self._kept):
+            self._problems.append(Problem("a message was read twice"))

@@ -14,13 +14,9 @@ from typing import Any, ClassVar, Final, Protocol
 
 from websockets.frames import Opcode
 
-from embedq.errors import InvalidName
-from embedq.names import check_queue_name, from_wire
 from embedq.net import NetLimits
 from embedq_transports.mmqp import client as mmqp_client, faults as mmqp_faults
 from embedq_transports.mmqp.limits import MmqpLimits
-from embedq_transports.mmqp.requests import GroupPoll, Ping, Poll, Send as MmqpSend
-from embedq_transports.mmqp.session import draft_of
 from embedq_transports.mmqp.wire import ServerWire as MmqpWire
 from embedq_transports.phpmq import wire as phpmq
 from embedq_transports.sspq import wire as sspq
@@ -31,6 +27,7 @@ from embedq_transports.tmq.limits import TmqLimits
 from embedq_transports.zbus.limits import ZbusLimits
 from embedq_transports.zbus.visitors import Visitors
 from embedq_transports.zbus.wire import ServerWire as ZbusWire
+from tests.fuzzing.promises import Account, Heard, Owed, owed_by_mmqp, owed_by_phpmq, owed_by_sspq
 from tests.interop.mmqp_client import Mack, Poller, Reader
 from tests.interop.phpmq_client import PhpmqClient
 from tests.interop.sspq_client import CONFIRM, DEAD_RECEIVE, RECEIVE, SEND, packet
@@ -54,6 +51,8 @@ _SHORT: Final = 1_000
 
 
 class Wire(Protocol):
+    @property
+    def pending(self) -> bool: ...
     def feed(self, data: bytes) -> list[Any]: ...
     def end(self) -> list[Any]: ...
 
@@ -68,6 +67,8 @@ class Dialect:
     queue: ClassVar[str] = "q"
     #: It can be told how many messages are there. Not where clients may remove what others put.
     counts: ClassVar[bool] = True
+    #: What it delivers is settled then, and has its id.
+    tells_ids: ClassVar[bool] = False
     #: Why a connection may end, beside "end", "reset" and "protocol".
     causes: ClassVar[frozenset[str]] = frozenset({"too_slow"})
     #: bytes: what a wire may hold of a stream, under LIMITS.
@@ -83,11 +84,12 @@ class Dialect:
         """What clients send."""
         raise NotImplementedError
 
-    def puts(self, events: Sequence[Any], *, went_on: bool) -> int:
-        """How many messages have to be stored if these events come and nothing is refused.
+    def owes(self, account: Account) -> Owed | None:
+        """What has to be stored of what a client has sent. None: that is not counted."""
+        return None
 
-        `went_on`: the client was there until it was answered.
-        """
+    def delivered(self, answer: bytes) -> list[str]:
+        """The ids of the messages in an answer, where it `tells_ids`."""
         raise NotImplementedError
 
     def misread(self, answer: bytes, wire: Wire) -> str | None:
@@ -126,8 +128,8 @@ class SspqDialect(Dialect):
         ]
         return [*golden, *sessions]
 
-    def puts(self, events: Sequence[Any], *, went_on: bool) -> int:
-        return sum(isinstance(each, sspq.Send) for each in events)
+    def owes(self, account: Account) -> Owed:
+        return owed_by_sspq(self.queue, account)
 
     def misread(self, answer: bytes, _wire: Wire) -> str | None:
         reader = sspq.ClientWire()
@@ -170,9 +172,8 @@ class PhpmqDialect(Dialect):
         client.consume(b"q", 0)
         return bytes(recorder.sent)
 
-    def puts(self, events: Sequence[Any], *, went_on: bool) -> int:
-        published = [each for each in events if isinstance(each, phpmq.Publish)]
-        return sum(went_on or is_name(each.queue) for each in published)
+    def owes(self, account: Account) -> Owed:
+        return owed_by_phpmq(account)
 
     def misread(self, answer: bytes, wire: Wire) -> str | None:
         reader = phpmq.ClientWire(form=getattr(wire, "form", None) or phpmq.Form())
@@ -185,6 +186,7 @@ class PhpmqDialect(Dialect):
 class MmqpDialect(Dialect):
     name = "mmqp"
     options: ClassVar = {"create": "1", "answer_bytes": "1024"}
+    tells_ids = True
     keeps = 8_192 + 400  # a request of HTTP may be longer than a message here
     causes = frozenset({"refused", "too_slow"})
     faults = frozenset(map(str, mmqp_faults.FaultCode))
@@ -206,15 +208,11 @@ class MmqpDialect(Dialect):
             mack.request("q", "x" * 400),
         ]
 
-    def puts(self, events: Sequence[Any], *, went_on: bool) -> int:
-        count = 0
-        for each in events:
-            if isinstance(each, Ping | mmqp_faults.Fault):
-                break
-            if isinstance(each, Poll | GroupPoll) and not went_on:
-                break  # what follows waits for its answer
-            count += isinstance(each, MmqpSend) and (went_on or has_place(each))
-        return count
+    def owes(self, account: Account) -> Owed:
+        return owed_by_mmqp(account)
+
+    def delivered(self, answer: bytes) -> list[str]:
+        return Heard(answer).ids
 
     def misread(self, answer: bytes, _wire: Wire) -> str | None:
         reader = mmqp_client.ClientWire()
@@ -222,24 +220,6 @@ class MmqpDialect(Dialect):
             if isinstance(event, mmqp_client.BadAnswer):
                 return event.text
         return None
-
-
-def has_place(request: MmqpSend) -> bool:
-    """Whether a message of MMQP can be stored: not every group is an ordering key."""
-    try:
-        draft_of(request)
-    except InvalidName:
-        return False
-    return is_name(request.queue.encode())
-
-
-def is_name(name: bytes) -> bool:
-    """Whether a queue can have this name of a wire."""
-    try:
-        check_queue_name(from_wire(name))
-    except InvalidName:
-        return False
-    return True
 
 
 class TmqDialect(Dialect):
@@ -284,9 +264,6 @@ class TmqDialect(Dialect):
             TERMINATE,
         ]
         return PREAMBLE + b"".join(map(client.encode, frames))
-
-    def puts(self, events: Sequence[Any], *, went_on: bool) -> int:
-        return 0  # it does not count
 
     def misread(self, answer: bytes, wire: Wire) -> str | None:
         order = getattr(wire, "dialect", LITTLE).content
@@ -335,9 +312,6 @@ class ZbusDialect(Dialect):
             make + sub + pub * 9 + call,
             zbus_frames.UPGRADE + b"".join(session),
         ]
-
-    def puts(self, events: Sequence[Any], *, went_on: bool) -> int:
-        return 0  # it does not count
 
     def misread(self, answer: bytes, _wire: Wire) -> str | None:
         while answer.startswith(b"HTTP/1.1 "):

@@ -11,6 +11,9 @@ from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 from embedq.net.access import Access
+from embedq_transports.mmqp import session as mmqp_session
+from embedq_transports.mmqp.answers import encode_records
+from embedq_transports.mmqp.requests import Send
 from embedq_transports.mmqp.session import MmqpSession
 from embedq_transports.phpmq.session import PhpmqSession
 from embedq_transports.sspq import session as sspq_session
@@ -39,6 +42,27 @@ def _forgets(session: Any, event: Any, publish: Any = PhpmqSession._publish) -> 
         publish(session, event)
 
 
+def _loses_one(session: Any, event: Any, put: Any = MmqpSession._put) -> None:
+    if event.body != b"hello4":
+        put(session, event)
+
+
+def _mistakes(session: Any, event: Any, put: Any = MmqpSession._put) -> None:
+    put(session, Send(event.queue, b"p2", event.group) if event.body == b"p1" else event)
+
+
+def _closes(session: Any) -> None:
+    session._finish("end")
+
+
+def _leaves_out(records: Any) -> bytes:
+    return encode_records(list(records)[:-1])
+
+
+def _says_nothing(_code: Any, _detail: str = "") -> bytes:
+    return b""
+
+
 def _never_hears(_session: Any) -> bool:
     return True
 
@@ -63,6 +87,19 @@ FAULTS: Final = {
     "a wire has no limit": Fault("sspq", ServerWire, "__init__", _unlimited, "a wire keeps"),
     "an answer is cut short": Fault("sspq", sspq_session, "encode", _cut, "is answered with"),
     "a message is forgotten": Fault("phpmq", PhpmqSession, "_publish", _forgets, "are stored"),
+    "silence hides a loss": Fault("mmqp", MmqpSession, "_put", _loses_one, "are stored"),
+    "a message takes another's place": Fault(
+        "mmqp", MmqpSession, "_put", _mistakes, "are not what was sent"
+    ),
+    "a session closes too early": Fault(
+        "mmqp", MmqpSession, "_idle", _closes, "though it sends more"
+    ),
+    "a record is left out": Fault(
+        "mmqp", mmqp_session, "encode_records", _leaves_out, "neither there nor read"
+    ),
+    "a refusal is silent": Fault(
+        "mmqp", mmqp_session, "encode_error", _says_nothing, "is not told"
+    ),
     "an end is not heard": Fault("mmqp", MmqpSession, "ended", _never_hears, "hangs"),
     "a message stays held": Fault("phpmq", Access, "close", _keeps, "is still held"),
 }

@@ -6,6 +6,7 @@ With EMBEDQ_TEST_LONG=1 as many as `tools/fuzz_transports.py` takes: 100,000.
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -15,8 +16,11 @@ from pathlib import Path
 import pytest
 
 from embedq.broker.changes import Abandoned
+from embedq_transports.mmqp.requests import Send, encode_request
+from tests.fuzzing import arena
 from tests.fuzzing.campaign import campaign
 from tests.fuzzing.dialects import DIALECTS
+from tests.fuzzing.line import Line
 from tests.fuzzing.mutations import mutated
 from tests.fuzzing.planted import FAULTS
 
@@ -52,6 +56,20 @@ def test_what_the_store_gives_back_a_little_later_is_not_taken_for_held(monkeypa
     monkeypatch.setattr(Abandoned, "prepare", slowly)
     assert campaign("tmq", 2_000, seed=1).problems == []
     assert late
+
+
+def test_what_comes_after_the_server_has_closed_is_as_good_as_not_sent(monkeypatch):
+    request = encode_request(Send("q", b"hello"))
+    # The second piece comes when the first is done, and its connection closed.
+    monkeypatch.setattr(
+        arena, "pieces", lambda _rng, data: [data[: len(request)], data[len(request) :]]
+    )
+    is_late = property(lambda line: bool(line.taken) and not line.ended_by_server)
+    monkeypatch.setattr(Line, "is_paused", is_late)
+    monkeypatch.setattr(random.Random, "random", lambda _rng: 0.0)  # it reads, and shuts its side
+    one = arena.Round(DIALECTS["mmqp"](), [request * 2], seed=1)
+    assert one.run() == []
+    assert one.outcomes == {"end": 1}
 
 
 def test_every_planted_fault_is_found():
