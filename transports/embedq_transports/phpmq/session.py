@@ -8,15 +8,33 @@ Numbers in brackets, as in (4), are the sections of docs/protocols/phpmq.md.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import sys
+from collections import deque
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from embedq.errors import EmbedqError
+from embedq.errors import (
+    EmbedqError,
+    GroupNotFound,
+    QueueNotFound,
+    StaleLease,
+    UnknownMessage,
+)
 from embedq.message import Draft, Receipt as Stored
 from embedq.names import from_wire
-from embedq.net import Connection, Delivery, Rejected, Released, Session, Subscription
+from embedq.net import (
+    DONE,
+    Connection,
+    Delivery,
+    Ending,
+    Rejected,
+    Released,
+    Session,
+    Subscription,
+)
 from embedq_transports.phpmq.wire import (
+    WIRE_LIMITS,
     Ack,
     Consume,
     DeadLetter,
@@ -34,6 +52,10 @@ from embedq_transports.phpmq.wire import (
 )
 
 RELEASED_TO_TAIL: Final = Released(tail=True)
+#: What is not there, or not held any more, is as settled as it can be: nobody is told (7).
+_UNKNOWN: Final = (UnknownMessage, StaleLease, QueueNotFound, GroupNotFound)
+#: What others have put reaches a client, however little it may send itself.
+_ANY_BODY: Final = replace(WIRE_LIMITS, content_bytes=sys.maxsize)
 #: What the third package of a dispatch depends on (4).
 TTLS: Final = ("auto", "always", "never")
 
@@ -62,6 +84,11 @@ class PhpmqSession(Session):
         self._wire = ServerWire(form=terms.form, limits=terms.limits)
         # By the queue's name on the wire. Usually one: the next request takes its place.
         self._windows: dict[bytes, Subscription] = {}
+        # Acks, requeues and dead letters that have no answer yet, and what comes behind a new
+        # window, which waits for them: or it would bring again what they are about.
+        self._unsettled = 0
+        self._waiting: deque[Event] = deque()
+        self._is_waiting = self._has_ended = self._is_broken = False
         # The client reads a header once and takes what came for the whole (4).
         connection.gathers = False
 
@@ -73,29 +100,56 @@ class PhpmqSession(Session):
 
     def ended(self) -> None:
         """An end of input is a disconnect, behind everything that came before it."""
+        self._has_ended = True
         self._do(self._wire.end())
 
     def _do(self, events: list[Event]) -> None:
         self.frames += len(events)
         self.pending = self._wire.pending
-        for event in events:
-            match event:
-                case Publish():
-                    self._publish(event)
-                case Ack(queue, id):
-                    self._broker.settle_by_id(
-                        from_wire(queue), _text(id), then=_ignore, group=self._terms.group
-                    )
-                case Consume():
-                    self._consume(event)
-                case Requeue():
-                    self._requeue(event)
-                case DeadLetter(queue, id):
-                    self._bury(queue, id)
-                case Fault():
-                    self._connection.fault(event.code.value, event.text)
-                case Dispatch() | Receipt():
-                    raise AssertionError("a wire of servers reads what servers send")
+        self._waiting += events
+        self._go_on()
+
+    def _go_on(self) -> None:
+        waiting, self._is_waiting = self._waiting, False
+        while waiting:
+            if self._unsettled and isinstance(waiting[0], Consume):
+                self._is_waiting = True
+                self._connection.hold()
+                return
+            self._take(waiting.popleft())
+        self._connection.unhold()
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case Publish():
+                self._publish(event)
+            case Ack(queue, id):
+                self._settle(queue, id, DONE)
+            case Consume():
+                self._consume(event)
+            case Requeue():
+                self._requeue(event)
+            case DeadLetter(queue, id):
+                self._bury(queue, id)
+            case Fault():
+                self._fault(event)
+            case Dispatch() | Receipt():
+                raise AssertionError("a wire of servers reads what servers send")
+
+    def _fault(self, fault: Fault) -> None:
+        evidence = self._wire.evidence.hex(" ")
+        text = f"{fault.text} ({evidence})" if evidence else fault.text
+        self._break_off(fault.code.value, text)
+
+    def _refuse(self, error: EmbedqError) -> None:
+        self._break_off(error.code, error.message)
+
+    def _break_off(self, code: str, text: str) -> None:
+        """Close, once what came before is done: there is no other way to say what failed (4)."""
+        if not self._is_broken:
+            self._is_broken = True
+            self._connection.site.faulty(self._connection, code, text)
+            self._connection.finish("protocol")
 
     # ---------------------------------------------------------------------------------- put
 
@@ -111,10 +165,6 @@ class PhpmqSession(Session):
         elif self._terms.receipts:
             self._send(Receipt(queue, result.id.encode()))
 
-    def _refuse(self, error: EmbedqError) -> None:
-        """There is no other way to say that something failed (4)."""
-        self._connection.fault(error.code, error.message)
-
     # ----------------------------------------------------------------------------- consume
 
     def _consume(self, event: Consume) -> None:
@@ -124,7 +174,7 @@ class PhpmqSession(Session):
             if former is not None:
                 former.close()
                 former.release()
-        if event.window:
+        if event.window and not self._has_ended:
             self._windows[event.queue] = self._broker.subscribe(
                 from_wire(event.queue),
                 partial(self._deliver, event.queue),
@@ -143,9 +193,22 @@ class PhpmqSession(Session):
 
     def _send(self, message: Dispatch | Receipt) -> None:
         form = self._wire.form or Form()
-        self._connection.write(encode(message, form, self._terms.limits))
+        self._connection.write(encode(message, form, _ANY_BODY))
 
     # ------------------------------------------------------------------------------ settle
+
+    def _settle(self, queue: bytes, id: bytes, ending: Ending) -> None:
+        self._unsettled += 1
+        self._broker.settle_by_id(
+            from_wire(queue), _text(id), ending, self._settled, group=self._terms.group
+        )
+
+    def _settled(self, error: EmbedqError | None) -> None:
+        self._unsettled -= 1
+        if error is not None and not isinstance(error, _UNKNOWN):
+            self._refuse(error)
+        if self._is_waiting and not self._unsettled:
+            self._go_on()
 
     def _requeue(self, event: Requeue) -> None:
         """Put a message that this connection holds behind the others; any other stays (7)."""
@@ -159,26 +222,23 @@ class PhpmqSession(Session):
             return
         queue, seq = delivery.queue, delivery.seq
         set_expiry = self._broker.office.set_expiry
+
+        def done(result: object) -> None:
+            delivery.settle(RELEASED_TO_TAIL)
+            self._settled(result if isinstance(result, EmbedqError) else None)
+
+        self._unsettled += 1
         # First the time to live: nobody else may get the message with its old one.
         self._broker.call(
-            lambda: set_expiry(queue, seq, expires),
-            lambda _: delivery.settle(RELEASED_TO_TAIL),
-            right="consume",
-            queue=queue,
+            lambda: set_expiry(queue, seq, expires), done, right="consume", queue=queue
         )
 
     def _bury(self, queue: bytes, id: bytes) -> None:
         by = self._broker.protocol
-        why = Rejected(detail=f"{by} {self._broker.peer}: dead letter (006)", by=by)
-        self._broker.settle_by_id(
-            from_wire(queue), _text(id), why, then=_ignore, group=self._terms.group
-        )
+        detail = f"{by} {self._broker.peer}: dead letter (006)"
+        self._settle(queue, id, Rejected(detail=detail, by=by))
 
 
 def _text(id: bytes) -> str:
     # An id is whatever the client says; one that is not ours is unknown.
     return id.decode("latin-1")
-
-
-def _ignore(error: EmbedqError | None) -> None:
-    """What is not there, or not leased any more, is settled: nobody is told (7)."""
