@@ -267,7 +267,7 @@ class InsecureListener(NetworkError):
     """Other machines could reach a listener that asks nobody who they are."""
 
     code = "insecure_listener"
-    hint = "listen at 127.0.0.1, give auth= or client certificates, or say insecure=True"
+    hint = "listen at 127.0.0.1, give auth= (in a file users=) or a ca=, or say insecure=True"
 
 
 class NotAllowed(NetworkError):

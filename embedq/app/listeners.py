@@ -13,7 +13,7 @@ from embedq.app.options import check_flag
 from embedq.errors import InsecureListener, InvalidOption, shown
 from embedq.net.allow import AllowList, is_loopback
 from embedq.net.auth import authenticator
-from embedq.net.finding import find_transport
+from embedq.net.finding import check_transport, find_transport
 from embedq.net.limits import NET_LIMITS, NetLimits
 from embedq.net.listener import GRACE_S, Listener, ListenerStats, not_yet
 from embedq.net.network import Network
@@ -45,13 +45,9 @@ class Wish:
         options: dict[str, object],
     ) -> None:
         self.place: Place = parse_url(url)
-        if transport is not None and not callable(getattr(transport, "open", None)):
-            raise InvalidOption(
-                f"transport={shown(transport)} is no Transport",
-                hint="leave it out: protocols that are installed are found by their names",
-                argument="transport",
-            )
-        self.transport = transport or find_transport(self.place.transport)
+        if transport is None:
+            transport = find_transport(self.place.transport)
+        self.transport = check_transport(transport, "transport=")
         if limits is not None and not isinstance(limits, NetLimits):
             raise InvalidOption(
                 f"limits={shown(limits)} is no NetLimits",

@@ -7,19 +7,27 @@ Does not know: what a protocol's options mean, how listeners are made.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, get_type_hints
 
 from embedq.app.options import QueueOptions
-from embedq.errors import InvalidOption
+from embedq.app.settings import check
+from embedq.errors import EmbedqError, InvalidOption
 from embedq.net.auth import TokenFile, UsersFile
 from embedq.net.limits import NetLimits
 from embedq.net.tls import TLS
 
 _TOP: Final = {"path", "durability", "queues", "listen"}
 _TLS: Final = ("cert", "key", "ca")
+#: Arguments of Broker.listen that no file can give.
+_NOT_HERE: Final = {
+    "auth": "users and tokens name the file of who may log in",
+    "tls": "cert, key and ca name the files of certificates",
+    "transport": "the protocol is the first part of the url",
+}
 
 
 @dataclass(slots=True)
@@ -43,6 +51,8 @@ def read_config(path: Path) -> Served:
         raise _wrong(path, f"is no TOML: {error}") from error
     _check_keys(path, "", found, _TOP)
     served = Served(durability=found.get("durability"))
+    with named(str(path)):
+        check({"durability": served.durability})
     if "path" in found:
         served.path = str(path.parent / _text(path, "path", found["path"]))
     for name, options in _table(path, "queues", found.get("queues", {})).items():
@@ -61,6 +71,9 @@ def read_config(path: Path) -> Served:
 
 def _listener(path: Path, where: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """Take out what every listener can have; the rest are options of its protocol."""
+    for name, instead in _NOT_HERE.items():
+        if name in given:
+            raise _wrong(path, f"{where}: there is no key {name!r}: {instead}")
     url = _text(path, f"{where}: url", given.pop("url", None))
     folder = path.parent
     options: dict[str, Any] = {}
@@ -69,7 +82,8 @@ def _listener(path: Path, where: str, given: dict[str, Any]) -> tuple[str, dict[
         raise _wrong(path, f"{where} has users and tokens: it can ask for one of them")
     for name, file in names.items():
         place = folder / _text(path, f"{where}: {name}", file)
-        options["auth"] = UsersFile(place) if name == "users" else TokenFile(place)
+        with named(f"{path}: {where}: {name}"):
+            options["auth"] = UsersFile(place) if name == "users" else TokenFile(place)
     papers = {
         name: folder / _text(path, f"{where}: {name}", given.pop(name))
         for name in _TLS
@@ -86,15 +100,19 @@ def _listener(path: Path, where: str, given: dict[str, Any]) -> tuple[str, dict[
 
 def _limits(path: Path, where: str, given: object) -> NetLimits:
     table = _table(path, f"{where}: limits", given)
-    kinds = {each.name: type(each.default) for each in fields(NetLimits)}
-    _check_keys(path, f"{where}: limits", table, set(kinds))
-    values: dict[str, Any] = {}
-    for name, value in table.items():
-        wanted = (int, float) if kinds[name] is float else (int,)
-        if type(value) not in wanted or value < 0:
-            raise _wrong(path, f"{where}: {name}={value!r} is no number of zero or more")
-        values[name] = value
-    return NetLimits(**values)
+    _check_keys(path, f"{where}: limits", table, {each.name for each in fields(NetLimits)})
+    with named(f"{path}: {where}"):
+        return NetLimits(**table)
+
+
+@contextmanager
+def named(place: str) -> Iterator[None]:
+    """Say in which part of the configuration it stands that is refused."""
+    try:
+        yield
+    except EmbedqError as error:
+        error.args = (f"{place}: {error.message}",)
+        raise
 
 
 def _table(path: Path, where: str, value: object) -> Mapping[str, Any]:

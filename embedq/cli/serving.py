@@ -6,8 +6,6 @@ Does not know: what a configuration file may say (served.py), how anything is se
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +17,7 @@ from embedq.cli.logs import leave_to_application
 from embedq.cli.reloading import Reloading
 from embedq.cli.running import numbers
 from embedq.cli.stopping import signal_is_for_consumers
-from embedq.errors import EmbedqError, InvalidOption
+from embedq.errors import InvalidOption
 from embedq.printable import plain
 
 if TYPE_CHECKING:
@@ -52,7 +50,7 @@ def serve(
     SIGHUP lets it read certificates again.
     """
     from embedq.app.broker import Broker  # noqa: PLC0415  # only the command that runs loads it
-    from embedq.cli.served import Served, read_config  # noqa: PLC0415
+    from embedq.cli.served import Served, named, read_config  # noqa: PLC0415
 
     wait_s = None if grace is None else seconds(grace, "--grace")
     served = Served() if config is None else read_config(Path(config))
@@ -64,12 +62,12 @@ def serve(
         )
     broker = Broker(path or asked.db or served.path, durability=served.durability)
     for name, options in served.queues.items():
-        with _named(f"{config}: queues.{name}"):
+        with named(f"{config}: queues.{name}"):
             broker.queue(name, **options)
     listeners = []
     for number, (url, options) in enumerate(served.listeners, 1):
-        with _named(f"{config}: listen {number}"):
-            listeners.append(broker.listen(url, **options))
+        with named(f"{config}: listen {number}"):
+            listeners.append(broker.listen(url, **{"insecure": insecure, **options}))
     listeners += [broker.listen(url, insecure=insecure) for url in urls]
     leave_to_application()
     broker.accompany(Beginning(broker, listeners, as_json=asked.json))
@@ -89,16 +87,6 @@ def _left(cut: int) -> str:
         return "no client was left"
     clients = "1 client was" if cut == 1 else f"{cut} clients were"
     return f"{clients} cut, not having finished in time (--grace gives more)"
-
-
-@contextmanager
-def _named(place: str) -> Iterator[None]:
-    """Say in which part of the configuration it stands that is refused."""
-    try:
-        yield
-    except EmbedqError as error:
-        error.args = (f"{place}: {error.message}",)
-        raise
 
 
 class Beginning:

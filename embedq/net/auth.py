@@ -35,11 +35,16 @@ _N, _R, _P, _SALT, _LENGTH = 1 << 14, 8, 1, 16, 32
 _MEMORY: Final = 64 << 20
 
 
+#: Says what is wrong with a secret: gets the place of its line, its name and itself.
+Check = Callable[[str, str, str], None]
+
+
 class _LinesFile:
     """A file of names and secrets, read again when it has changed."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], check: Check | None = None) -> None:
         self._path = Path(path)
+        self._check = check
         self._lock = threading.Lock()
         self._seen: tuple[int, int, int] | None = None
         self._known: dict[str, tuple[Identity, str]] = {}
@@ -51,7 +56,9 @@ class _LinesFile:
             try:
                 found = self._path.stat()
             except OSError as error:
-                raise InvalidOption(f"auth: {self._path} cannot be read: {error}") from error
+                raise _unreadable(self._path, error.strerror) from error
+            if not stat.S_ISREG(found.st_mode):
+                raise _unreadable(self._path, "it is no file")
             seen = (found.st_mtime_ns, found.st_size, found.st_ino)
             if seen != self._seen:
                 if found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
@@ -59,14 +66,28 @@ class _LinesFile:
                         f"{self._path} holds secrets, and others than its owner may read it",
                         hint=f"chmod 600 {self._path}",
                     )
-                self._known = _parse(self._path)
+                self._known = _parse(self._path, self._check)
                 self._seen = seen
             return self._known
 
 
-def _parse(path: Path) -> dict[str, tuple[Identity, str]]:
+def _unreadable(path: Path, why: str | None) -> InvalidOption:
+    return InvalidOption(
+        f"auth: {path} cannot be read: {why}",
+        hint="lines of a name and a token, or what `embedq users add` writes",
+        argument="auth",
+    )
+
+
+def _parse(path: Path, check: Check | None = None) -> dict[str, tuple[Identity, str]]:
     known: dict[str, tuple[Identity, str]] = {}
-    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+    try:
+        text = path.read_text("utf-8")
+    except OSError as error:
+        raise _unreadable(path, error.strerror) from error
+    except UnicodeDecodeError as error:
+        raise _unreadable(path, f"it is no text: {error}") from error
+    for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
         if not words or words[0].startswith("#"):
             continue
@@ -79,6 +100,8 @@ def _parse(path: Path) -> dict[str, tuple[Identity, str]]:
             raise InvalidOption(f"auth: {path}, line {number}: there is no right {wrong}")
         if match[1] in known:
             raise InvalidOption(f"auth: {path}, line {number}: {match[1]!r} is there twice")
+        if check is not None:
+            check(f"auth: {path}, line {number}", match[1], words[1])
         known[match[1]] = (Identity(match[1], rights), words[1])
     return known
 
@@ -108,7 +131,7 @@ class UsersFile:
     """Users with a password each, of which the file has hashes only."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._file = _LinesFile(path)
+        self._file = _LinesFile(path, _check_hash)
         # What a name that nobody has is compared with: it costs as much as any other.
         self._nobody = hash_password(secrets.token_bytes(_SALT))
 
@@ -117,6 +140,16 @@ class UsersFile:
         identity, stored = self._file.entries().get(credentials.name, (None, self._nobody))
         right = check_password(credentials.secret, stored)
         return identity if right else None
+
+
+def _check_hash(place: str, name: str, stored: str) -> None:
+    """Refuse a password as it is: it would let nobody in, and lie there for all to read."""
+    if not stored.startswith("scrypt$"):
+        raise InvalidOption(
+            f"{place}: what {name!r} has is no hash of a password",
+            hint=f"write the line with `embedq users add FILE {name}`",
+            argument="auth",
+        )
 
 
 def hash_password(password: bytes) -> str:

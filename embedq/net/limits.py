@@ -4,8 +4,11 @@ Knows: the number, the unit and the reason of each limit of the network.
 Does not know: where a limit is enforced; what a message may be at all (embedq.limits).
 """
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, fields
 from typing import Final
+
+from embedq.errors import InvalidOption, shown
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
@@ -13,7 +16,10 @@ MIB: Final = 1024 * KIB
 
 @dataclass(frozen=True, slots=True)
 class NetLimits:
-    """Bounds of one listener. Each comment is `unit: reason`. A time of 0 is no bound."""
+    """Bounds of one listener. Each comment is `unit: reason`. A time of 0 is no bound.
+
+    Raises InvalidOption for what cannot be meant: with 0 of most others nobody could do anything.
+    """
 
     # Connections
 
@@ -60,6 +66,26 @@ class NetLimits:
     stall_s: float = 30.0
     #: seconds: that a connection which is closed in good order may take to read the rest.
     linger_s: float = 2.0
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            _check(each.name, getattr(self, each.name), is_time=each.type is float)
+
+
+#: Counts and sizes that may be 0: then no queue is created, and bodies are empty.
+_FROM_ZERO: Final = frozenset({"created_queues", "message_bytes"})
+
+
+def _check(name: str, value: object, *, is_time: bool) -> None:
+    least = 0 if is_time or name in _FROM_ZERO else 1
+    kinds = (int, float) if is_time else (int,)
+    if type(value) not in kinds or not least <= value < math.inf:  # type: ignore[operator]
+        wanted = "a number of seconds" if is_time else "a whole number"
+        raise InvalidOption(
+            f"the limit {name}={shown(value)} is not {wanted} from {least} on",
+            hint="a time of 0 is no bound; embedq/net/limits.py says what each of them is for",
+            argument=name,
+        )
 
 
 NET_LIMITS: Final = NetLimits()

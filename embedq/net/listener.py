@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import socket
 from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import suppress
@@ -24,6 +25,8 @@ _HINTS: Final = {
     errno.ENOENT: "make the folder of the socket first, or choose another path",
     errno.EACCES: "choose a port above 1023, or a folder that this user can write",
     errno.EADDRNOTAVAIL: "this machine has no such address: 127.0.0.1, or one that it has",
+    socket.EAI_AGAIN: "the name service does not answer: write an address of this machine",
+    socket.EAI_NONAME: "nobody knows a host of that name: write an address of this machine",
 }
 #: Seconds that clients have to finish when a listener stops.
 GRACE_S: Final = 5.0

@@ -48,16 +48,23 @@ class TLS:
                 raise InvalidOption(f"tls: {name}={str(path)!r} is no file", argument=name)
         try:
             context.load_cert_chain(self.cert, self.key, _no_password)
-            if self.ca is not None:
-                context.load_verify_locations(self.ca)
-                context.verify_mode = ssl.CERT_REQUIRED
         except (OSError, ssl.SSLError, _Locked) as error:
-            raise InvalidOption(
-                f"tls: the certificate {str(self.cert)!r} cannot be used: {error}",
-                hint="give PEM files, and a key that belongs to the certificate",
-                argument="tls",
-            ) from error
+            raise _unusable("certificate", self.cert, error) from error
+        if self.ca is not None:
+            try:
+                context.load_verify_locations(self.ca)
+            except (OSError, ssl.SSLError) as error:
+                raise _unusable("authority", self.ca, error) from error
+            context.verify_mode = ssl.CERT_REQUIRED
         return context
+
+
+def _unusable(what: str, path: str | os.PathLike[str], error: Exception) -> InvalidOption:
+    return InvalidOption(
+        f"tls: the {what} {str(path)!r} cannot be used: {error}",
+        hint="give PEM files, and a key that belongs to the certificate",
+        argument="tls",
+    )
 
 
 class _Locked(Exception):

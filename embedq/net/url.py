@@ -15,6 +15,8 @@ from embedq.errors import InvalidOption, shown
 
 _UNIX: Final = "+unix"
 _HOST: Final = "127.0.0.1"
+_EXAMPLE: Final = "sspq://127.0.0.1:8888?queue=orders"
+_UNIX_EXAMPLE: Final = "sspq+unix:///run/sspq.sock?queue=orders"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +60,24 @@ def parse_url(url: str) -> Place:
     if not is_unix and path is not None and (parts.netloc or port is not None):
         raise _refused(url, "it has an address and the path of a Unix socket")
     if is_unix and parts.netloc:
-        raise _refused(url, "the path of a Unix socket follows three slashes")
+        raise _refused(url, "the path of a Unix socket follows three slashes", _UNIX_EXAMPLE)
     if path == "" or (is_unix and path == "/"):
-        raise _refused(url, "the path of the Unix socket is missing")
+        raise _refused(url, "the path of the Unix socket is missing", _UNIX_EXAMPLE)
     if not is_unix and parts.path not in ("", "/"):
         raise _refused(url, f"a path ({parts.path}) means nothing here")
+    _check_bindable(url, parts.hostname or _HOST, path)
     name = scheme.removesuffix(_UNIX)
     return Place(name, parts.hostname or _HOST, port, path, options)
+
+
+def _check_bindable(url: str, host: str, path: str | None) -> None:
+    """Refuse what the socket module would refuse in its own words."""
+    if path is not None and "\0" in path:
+        raise _refused(url, "the path of a Unix socket has no zero byte", _UNIX_EXAMPLE)
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        raise _refused(url, f"{shown(host)} is no name of a host") from None
 
 
 def _options(url: str, query: str) -> dict[str, str]:
@@ -76,9 +89,9 @@ def _options(url: str, query: str) -> dict[str, str]:
     return options
 
 
-def _refused(url: object, why: str) -> InvalidOption:
+def _refused(url: object, why: str, example: str = _EXAMPLE) -> InvalidOption:
     return InvalidOption(
         f"the listener address {shown(url, 80)} cannot be used: {why}",
-        hint="write for example 'sspq://127.0.0.1:8888?queue=orders'",
+        hint=f"write for example '{example}'",
         argument="url",
     )

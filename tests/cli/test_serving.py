@@ -212,7 +212,13 @@ def test_a_file_says_queues_listeners_users_and_limits(tmp_path, env):
         ("[[listen]]\nurl = 'a://'\nkey = 'a'", "no cert"),
         ("[[listen]]\nurl = 'a://'\nlimits = {sizes = 5}", "sizes"),
         ("[[listen]]\nurl = 'a://'\nlimits = {connections = 'many'}", "connections"),
-        ("[[listen]]\nurl = 'a://'\nlimits = {connections = -1}", "connections"),
+        ("[[listen]]\nurl = 'a://'\nlimits = {connections = -1}", "listen 1: .* connections"),
+        ("[[listen]]\nurl = 'a://'\nlimits = {frame_s = nan}", "frame_s=nan"),
+        ("[[listen]]\nurl = 'a://'\nusers = 'nobody.txt'", "listen 1: users: .*nobody.txt"),
+        ("[[listen]]\nurl = 'a://'\nauth = 'users'", "users and tokens name"),
+        ("[[listen]]\nurl = 'a://'\ntls = 'cert.pem'", "cert, key and ca name"),
+        ("[[listen]]\nurl = 'a://'\ntransport = 'sspq'", "first part of the url"),
+        ("durability = 'fast'", "durability"),
         ("[queues]\nq = 5", "queues.q"),
         ("[queues.q]\nspeed = 5", "speed"),
         ("path = 5", "path"),
@@ -245,6 +251,17 @@ def test_what_a_file_says_wrongly_is_told_with_its_place_and_what_to_do(tmp_path
     with started(tmp_path, env, "serve", "--config", "serve.toml") as process:
         assert told in process.communicate(timeout=PATIENCE_S)[0]
         assert process.returncode in {2, 4}
+
+
+def test_the_flag_insecure_holds_for_the_listeners_of_the_file_too(tmp_path, env):
+    (tmp_path / "serve.toml").write_text(
+        "path = 'q.db'\n[[listen]]\nurl = 'sspq://0.0.0.0:0?queue=q'\n"
+    )
+    with started(tmp_path, env, "serve", "--config", "serve.toml", "--insecure") as process:
+        lines_until(process, "running")
+        process.terminate()
+        process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 0
 
 
 def test_a_password_that_cannot_be_asked_for_is_an_error_that_names_the_way_out(tmp_path, env):

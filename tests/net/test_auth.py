@@ -84,6 +84,42 @@ def test_a_file_that_others_can_read_or_nobody_is_refused(tmp_path):
         TokenFile(tmp_path / "missing")
 
 
+def test_what_is_no_file_of_text_is_told(tmp_path):
+    path = write(tmp_path / "t", "")
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(InvalidOption, match="it is no text"):
+        TokenFile(path)
+    (tmp_path / "folder").mkdir(0o700)
+    with pytest.raises(InvalidOption, match="it is no file"):
+        TokenFile(tmp_path / "folder")
+
+
+def test_a_password_that_stands_in_a_users_file_as_it_is_is_refused(tmp_path, cheap):
+    path = write(tmp_path / "users", "anna secret\n")
+    with pytest.raises(InvalidOption, match=r"line 1: what 'anna' has is no hash") as caught:
+        UsersFile(path)
+    assert "embedq users add FILE anna" in str(caught.value.hint)
+    assert "secret" not in str(caught.value)
+    auth.change_user(path, "anna", b"secret")
+    assert UsersFile(path).identify(Credentials("anna", b"secret")) == Identity("anna")
+
+
+def test_all_tokens_are_compared_whoever_it_is(tmp_path, monkeypatch):
+    file = TokenFile(write(tmp_path / "t", "anna one\nbert two\ncarl three\n"))
+    compared: list[bytes] = []
+    real = hmac.compare_digest
+
+    def noted(said: bytes, known: bytes) -> bool:
+        compared.append(known)
+        return real(said, known)
+
+    monkeypatch.setattr(auth.hmac, "compare_digest", noted)
+    for secret in (b"one", b"three", b"wrong"):
+        compared.clear()
+        file.identify(Credentials(secret=secret))
+        assert compared == [b"one", b"two", b"three"]
+
+
 def test_users_are_added_changed_and_removed(tmp_path, cheap):
     path = tmp_path / "users"
     assert auth.change_user(path, "anna", b"right")

@@ -2,13 +2,38 @@
 
 from __future__ import annotations
 
+import math
 import socket
 
 import pytest
 
+from embedq import InvalidOption
 from embedq.net import NetLimits, Session
 from tests.conformance.transport_suite import dial, eventually, is_cut, reset
 from tests.net.client import Client
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        *((name, -1) for name in NetLimits.__dataclass_fields__),
+        ("connections", 0),
+        ("connections", True),
+        ("connections", 1.0),
+        ("frame_s", math.nan),
+        ("frame_s", math.inf),
+        ("frame_s", "5s"),
+        ("pending_puts", 0),
+    ],
+)
+def test_a_limit_that_cannot_be_meant_is_named(name, wrong):
+    with pytest.raises(InvalidOption, match=f"limit {name}="):
+        NetLimits(**{name: wrong})
+
+
+def test_no_bound_no_queue_and_no_body_can_be_meant():
+    limits = NetLimits(login_s=0, idle_s=0, created_queues=0, message_bytes=0)
+    assert limits.login_s == limits.created_queues == 0
 
 
 def alive(client: Client) -> bool:

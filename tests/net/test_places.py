@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 import socket
 import stat
 import tempfile
 import threading
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -21,7 +23,7 @@ from embedq import (
     NotRunning,
     TransportNotFound,
 )
-from embedq.net import sockets
+from embedq.net import finding, sockets
 from embedq.net.allow import AllowList, is_loopback
 from embedq.net.url import Place, parse_url
 from tests.conformance.transport_suite import dial, is_cut
@@ -54,6 +56,9 @@ def test_an_address_says_protocol_host_port_and_options():
         "sspq+unix://h/path",
         "sspq+unix:///",
         "sspq://h:1?unix=/x",
+        "sspq+unix:///a%00b",
+        "sspq://a..b:0",
+        f"sspq://{'a' * 300}:0",
         5,
         None,
     ],
@@ -61,7 +66,7 @@ def test_an_address_says_protocol_host_port_and_options():
 def test_an_address_that_cannot_be_meant_is_refused_with_an_example(url):
     with pytest.raises(InvalidOption, match="cannot be used") as caught:
         parse_url(url)
-    assert "sspq://" in str(caught.value.hint)
+    assert re.search(r"sspq(\+unix)?://", str(caught.value.hint))
 
 
 def test_a_protocol_that_is_not_installed_and_an_unknown_option_are_named(broker, listen):
@@ -72,6 +77,34 @@ def test_a_protocol_that_is_not_installed_and_an_unknown_option_are_named(broker
     assert "create" in str(caught.value.hint)
     with pytest.raises(InvalidOption, match="create"):
         listen("lines://127.0.0.1:0?create=perhaps")
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "told"),
+    [
+        ("nowhere:X", TransportNotFound, "cannot be loaded from nowhere:X: ModuleNotFoundError"),
+        ("tests.net.lines:MISSING", TransportNotFound, "AttributeError"),
+        ("tests.net.lines:LinesTransport", InvalidOption, "has no open"),
+        ("tests.net.lines:LinesWire", InvalidOption, "has no name, default_port, has_login"),
+    ],
+    ids=["module", "name", "class", "other"],
+)
+def test_a_package_whose_protocol_cannot_be_had_is_named(broker, monkeypatch, value, error, told):
+    point = EntryPoint("broken", value, "embedq.transports")
+    monkeypatch.setattr(finding, "entry_points", lambda **_: (point,))
+    with pytest.raises(error, match="broken") as caught:
+        broker.listen("broken://127.0.0.1:0")
+    assert told in str(caught.value)
+
+
+def test_a_host_that_nobody_knows_is_told_as_such(listen, monkeypatch):
+    def unknown(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    with pytest.raises(ListenFailed, match="not known") as caught:
+        listen("lines://nowhere.invalid:0", insecure=True)
+    assert "address of this machine" in str(caught.value.hint)
 
 
 def test_an_address_in_use_is_told(listen):
@@ -268,11 +301,11 @@ def test_a_free_port_is_free_at_all_addresses_of_a_host(monkeypatch):
     real = sockets._bind_one
     taken: list[int] = []
 
-    def bind_one(family, kind, protocol, address):
+    def bind_one(family, kind, protocol, address, **options):
         if address[1] and len(taken) < 3:
             taken.append(address[1])
             raise OSError(errno.EADDRINUSE, "taken")
-        return real(family, kind, protocol, address)
+        return real(family, kind, protocol, address, **options)
 
     monkeypatch.setattr(sockets, "_bind_one", bind_one)
     first, second = sockets.bind(parse_url("lines://localhost:0"), 0)

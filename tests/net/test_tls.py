@@ -132,10 +132,18 @@ def test_a_new_certificate_holds_from_the_reload_on_and_a_bad_one_changes_nothin
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"cert": "missing.pem"}, {"cert": "ca-1.pem"}, {"cert": "pair-1.pem", "ca": "none"}]
+    ("wrong", "told"),
+    [
+        ({"cert": "missing.pem"}, "cert=.*missing.pem"),
+        ({"cert": "ca-1.pem"}, "certificate .*ca-1.pem"),
+        ({"cert": "pair-1.pem", "ca": "none"}, "ca=.*none"),
+        ({"cert": "pair-1.pem", "ca": "empty.pem"}, "authority .*empty.pem"),
+    ],
+    ids=["cert", "no key", "ca", "empty ca"],
 )
-def test_files_that_cannot_be_used_are_named(listen, papers, wrong):
-    with pytest.raises(InvalidOption, match="tls"):
+def test_files_that_cannot_be_used_are_named(listen, papers, wrong, told):
+    (papers / "empty.pem").touch()
+    with pytest.raises(InvalidOption, match=f"tls: (the )?{told}"):
         listen(tls=TLS(**{name: papers / value for name, value in wrong.items()}))
     with pytest.raises(InvalidOption, match="tls"):
         listen(tls="cert.pem")
