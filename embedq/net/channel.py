@@ -11,7 +11,6 @@ import fcntl
 import os
 import socket
 import ssl
-import struct
 import termios
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,6 +18,7 @@ from typing import Any, Final, cast
 
 from embedq.net.above import NOBODY, Above
 from embedq.net.outbox import Left, Outbox
+from embedq.net.sockets import reset_at_close
 from embedq.net.tls import BrokenTLS, Tunnel
 
 #: Bytes that one turn of the loop reads of a connection, at least, at first and at most.
@@ -268,8 +268,7 @@ class Channel(asyncio.BufferedProtocol):
     def reset_if_killed(self, *, on: bool) -> None:
         """Let the kernel reset the connection if this process dies."""
         if self._raw is not None and self._transport is not None:
-            linger = struct.pack("ii", on, 0)
-            self._raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            reset_at_close(self._raw, on=on)
 
     def let_go(self) -> None:
         """Close the descriptor in a child made by fork, and nothing else."""

@@ -110,7 +110,10 @@ class Site:
 
     def share(self, make: Callable[[], S]) -> S:
         """Return what all listeners of this protocol and broker share; made by the first."""
-        return cast("S", self.network.shared.setdefault(self.transport.name, make()))
+        shared = self.network.shared
+        if self.transport.name not in shared:
+            shared[self.transport.name] = make()
+        return cast("S", shared[self.transport.name])
 
     def now(self) -> float:
         """Return the monotonic clock in seconds."""
@@ -305,7 +308,8 @@ class Site:
             connection.called_back(lambda: then(identity))
 
         if logins is None:
-            known(ANYBODY)
+            connection.admit()
+            connection.called_back(lambda: then(connection.identity))
             return
         connection.hold("login")
 

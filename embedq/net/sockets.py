@@ -10,6 +10,7 @@ import errno
 import os
 import socket
 import stat
+import struct
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -26,10 +27,11 @@ _NOT_HERE: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 _MODE: Final = 0o600
 
 
-def bind(place: Place, port: int) -> list[socket.socket]:
+def bind(place: Place, port: int, *, resets: bool = False) -> list[socket.socket]:
     """Return listening sockets: one for each address that the host means. Raises OSError.
 
     Addresses of a family that this machine does not have are left out, if there are others.
+    `resets`: see `reset_at_close`, of whatever connects; a Unix socket knows no reset.
     """
     if place.path is not None:
         return [_bind_path(place.path)]
@@ -37,15 +39,26 @@ def bind(place: Place, port: int) -> list[socket.socket]:
     addresses = list(dict.fromkeys(found))
     for _ in range(_TRIES - 1):
         try:
-            return _bind_all(addresses, port)
+            return _bind_all(addresses, port, resets=resets)
         except OSError as error:
             # The port that was free at the first address is taken at another one.
             if error.errno != errno.EADDRINUSE or port or len(addresses) == 1:
                 raise
-    return _bind_all(addresses, port)
+    return _bind_all(addresses, port, resets=resets)
 
 
-def _bind_all(addresses: Sequence[tuple[Any, ...]], port: int) -> list[socket.socket]:
+def reset_at_close(sock: socket.socket, *, on: bool) -> None:
+    """Let the kernel reset a connection that is closed, also by a death, not end it in order.
+
+    Connections begin with what is set at the socket that listens: nobody, not even who is never
+    accepted as a client, is then ended in order unless that is meant.
+    """
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", on, 0))
+
+
+def _bind_all(
+    addresses: Sequence[tuple[Any, ...]], port: int, *, resets: bool
+) -> list[socket.socket]:
     bound: list[socket.socket] = []
     missing: OSError | None = None
     try:
@@ -53,7 +66,7 @@ def _bind_all(addresses: Sequence[tuple[Any, ...]], port: int) -> list[socket.so
             if port == 0 and bound:
                 address = (address[0], bound[0].getsockname()[1], *address[2:])  # noqa: PLW2901
             try:
-                bound.append(_bind_one(family, kind, protocol, address))
+                bound.append(_bind_one(family, kind, protocol, address, resets=resets))
             except OSError as error:
                 if error.errno not in _NOT_HERE:
                     raise
@@ -67,12 +80,16 @@ def _bind_all(addresses: Sequence[tuple[Any, ...]], port: int) -> list[socket.so
     return bound
 
 
-def _bind_one(family: int, kind: int, protocol: int, address: tuple[Any, ...]) -> socket.socket:
+def _bind_one(
+    family: int, kind: int, protocol: int, address: tuple[Any, ...], *, resets: bool
+) -> socket.socket:
     sock = socket.socket(family, kind, protocol)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        if resets:
+            reset_at_close(sock, on=True)
         sock.bind(address)
         _listen(sock)
     except BaseException:

@@ -35,6 +35,7 @@ class MmqpTransport:
 
     def open(self, site: Site) -> Callable[[Connection], Session]:
         """Return what makes a session. Raises InvalidOption, also for faults of the config."""
+        site.end_confirms = True
         options, limits = site.options, site.limits
         config = options.text("config")
         queues = () if config is None else read_queues(config)
