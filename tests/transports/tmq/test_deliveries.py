@@ -141,6 +141,17 @@ def test_a_pull_is_acknowledged_under_the_id_of_its_request(connect, broker):
     until(lambda: broker.queue("jobs/1").stats().stored == 0)
 
 
+def test_a_producer_hears_of_a_pulled_message_under_its_own_id(connect):
+    client, producer = connect("c"), connect("p")
+    client.create("jobs", 1, queue_status="pull", request_acknowledge=True)
+    client.join("jobs")
+    id = producer.push("jobs", 1, b"x", wants_delivery=True)
+    synced(producer)
+    got = client.pull("jobs", 1)
+    client.send(Frame(DELIVERY, 1, got.id, b"c", b"jobs"))
+    assert producer.delivery(id).source == b"c"
+
+
 def test_the_next_message_waits_for_the_delivery_of_the_last_one_if_the_queue_says_so(connect):
     client = connect("c")
     client.create("ch", 1, request_acknowledge=True, wait_for_acknowledge=True)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from embedq.net import DONE, RELEASED, Failed, Rejected
+from embedq.net.timers import Timer
 from embedq_transports.tmq.channels import Channel
 from embedq_transports.tmq.commands import QueueOptions, QueueStatus
 from embedq_transports.tmq.debts import Debts
@@ -38,7 +39,7 @@ class Site:
     def __init__(self) -> None:
         self.broker = self
         self.time = 0.0
-        self.timers: list[tuple[float, Callable[[], object]]] = []
+        self.timers: list[Timer] = []
         self.turns: list[Callable[[], object]] = []
         self.subscriptions: list[Subscription] = []
 
@@ -49,8 +50,9 @@ class Site:
     def now(self) -> float:
         return self.time
 
-    def later(self, seconds: float, call: Callable[[], object]) -> None:
-        self.timers.append((self.time + seconds, call))
+    def later(self, seconds: float, call: Callable[[], object]) -> Timer:
+        self.timers.append(Timer(self.time + seconds, call))
+        return self.timers[-1]
 
     def soon(self, call: Callable[[], object]) -> None:
         self.turns.append(call)
@@ -62,16 +64,17 @@ class Site:
 
     def advance(self, seconds: float) -> None:
         self.time += seconds
-        due = [timer for timer in self.timers if timer[0] <= self.time]
-        self.timers = [timer for timer in self.timers if timer[0] > self.time]
-        for _, call in due:
-            call()
+        due = [timer for timer in self.timers if timer.at <= self.time]
+        self.timers = [timer for timer in self.timers if timer.at > self.time]
+        for timer in due:
+            if timer.call is not None:
+                timer.call()
 
 
 class Delivery:
     """A leased message."""
 
-    priority = 0
+    priority = seq = 0
     id = "f" * 32
 
     def __init__(self, site: Site, body: bytes = b"x", attempt: int = 1, **headers: str) -> None:
@@ -216,6 +219,25 @@ def test_only_the_first_member_of_a_first_delivery_is_a_first_acquirer(site, mak
     assert (flags(one), flags(two)) == ([True, False], [False, False])
 
 
+@pytest.mark.parametrize("asks", [True, False])
+@pytest.mark.parametrize("gone", [True, False])
+def test_what_had_left_and_came_back_has_no_first_acquirer(site, make, asks, gone):
+    one, two = Client("c1"), Client("c2")
+    queue = make(one, two, request_acknowledge=asks)
+    first = give(site, Delivery(site, wire_id="m"))
+    for each in (one, two):
+        each.reads(gone)
+    for each in (one, two):
+        queue.channel.leave(each)
+        for handout in each.debts.all():
+            handout.gone(each)
+    assert first.endings == [DONE if gone and not asks else RELEASED]
+    three = Client("c3")
+    queue.channel.join(three)
+    give(site, Delivery(site, wire_id="m"), Delivery(site, wire_id="m"))
+    assert flags(three) == [not (asks and gone), True]
+
+
 # --- slow members -------------------------------------------------------------------------------
 
 
@@ -298,6 +320,19 @@ def test_as_many_redeliveries_as_are_wanted_come_before_the_end(site, make):
     assert first.endings[0].error is not None
     assert first.endings[0].error.message.startswith("c1.test (c1), c2.test (c2): no Delivery")
     assert isinstance(last.endings[0], Rejected)
+
+
+def test_a_shorter_time_does_not_wait_for_the_longer_one_of_those_before(site, make):
+    queue = make(Client("c1"), request_acknowledge=True)
+    first = give(site, Delivery(site, wire_id="m1"))
+    queue.change(QueueOptions(request_acknowledge=True, acknowledge_timeout=1_000))
+    second = give(site, Delivery(site, wire_id="m2"))
+    site.advance(1)
+    assert isinstance(second.endings[0], Rejected)
+    assert first.endings == []
+    site.advance(14)
+    assert isinstance(first.endings[0], Rejected)
+    assert "within 15 seconds" in first.endings[0].detail
 
 
 def test_a_timeout_of_none_waits_for_ever(site, make):

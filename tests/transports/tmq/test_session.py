@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import socket
-import struct
 
 import pytest
 
@@ -29,6 +27,10 @@ def dial(listen):
     yield dial
     for each in sockets:
         each.close()
+
+
+def hello(id: bytes) -> Frame:
+    return Frame(0x10, 101, body=b"CONNECT /\r\nClient-Id: " + id + b"\r\n")
 
 
 def everything(sock: socket.socket) -> bytes:
@@ -81,6 +83,22 @@ def test_who_does_not_say_hello_is_told_that_the_request_is_bad(dial):
     sock = dial()
     sock.sendall(PREAMBLE + Frame(0x11, 1, b"id", b"", b"ch", b"x").bytes())
     answer = PREAMBLE + Frame(0x10, 400, first=True).bytes()
+    assert everything(sock) == answer
+
+
+@pytest.mark.parametrize(
+    ("first", "answer"),
+    [
+        (PREAMBLE + hello(b"taken").bytes(), PREAMBLE + b"\x90\x10\0\0\0\xf7\x01\0"),
+        (PREAMBLE + Frame(0x11, 1, body=b"x").bytes(), PREAMBLE + b"\x90\x10\0\0\0\x90\x01\0"),
+        (b"TMQ/1.02", PREAMBLE),
+    ],
+    ids=["taken", "no hello", "version"],
+)
+def test_who_is_refused_hears_why_however_much_it_has_sent_already(dial, connect, first, answer):
+    connect("taken")
+    sock = dial()
+    sock.sendall(first + bytes(400_000))
     assert everything(sock) == answer
 
 
@@ -229,57 +247,13 @@ def test_a_client_that_answers_a_ping_stays(connect, clock, listen):
     assert client.hears_nothing()
 
 
-# --- ends ---------------------------------------------------------------------------------------
+# --- what is passed over, and what is not ------------------------------------------------------
 
 
-def reset(client: TmqClient) -> None:
-    client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    os.close(client.socket.detach())
-
-
-ENDS = {
-    "terminate": lambda client: client.send(Frame(0x08)),
-    "close": lambda client: client.socket.close(),
-    "reset": reset,
-    "end of file": lambda client: client.socket.shutdown(socket.SHUT_WR),
-    "foreign source": lambda client: client.send(Frame(0x11, 1, b"", b"x", b"orders")),
-}
-
-
-@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
-def test_whatever_ends_a_client_what_it_did_not_acknowledge_goes_to_the_next(orders, connect, end):
-    first = connect("c1", acknowledge=True)
-    first.join("orders")
-    orders.put(b"x")
-    assert first.message().wants_delivery
-    end(first)
-    second = connect("c2", acknowledge=True)
-    second.join("orders")
-    again = second.message()
-    assert (again.body, again.first) == (b"x", True)
-    second.ack(again)
-    until(lambda: orders.stats().stored == 0)
-
-
-def test_what_was_sent_before_a_terminate_is_stored(orders, connect):
-    client = connect("p")
-    frames = [client.pushing("orders", 1, b"%d" % number) for number in range(200)]
-    client.socket.sendall(b"".join(frame.bytes() for frame in frames) + Frame(0x08).bytes())
+def test_a_type_without_a_meaning_in_the_name_of_another_ends_the_connection(connect):
+    client = connect("c")
+    client.send(Frame(0x15, source=b"d"))
     assert client.is_closed()
-    until(lambda: orders.stats().length == 200)
-    assert [each.body for each in orders.get_many(200)] == [b"%d" % n for n in range(200)]
-
-
-def test_clients_are_told_when_a_listener_stops(orders, connect, listen):
-    client = connect("c", acknowledge=True)
-    client.join("orders")
-    orders.put(b"x")
-    client.message()
-    listen(acknowledge=True).close()
-    with pytest.raises(Died, match="terminated"):
-        client.receive()
-    assert orders.stats().length == 1
-    assert orders.get(timeout=60).attempt == 1
 
 
 def test_unknown_types_are_passed_over(connect, listen):

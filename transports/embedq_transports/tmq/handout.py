@@ -83,22 +83,43 @@ class Handout:
     called when it is settled, in whatever way.
     """
 
-    __slots__ = ("_ended", "asks", "delivery", "holders", "is_over", "message_id", "source")
+    __slots__ = (
+        "_ended",
+        "_has_left",
+        "asks",
+        "asks_s",
+        "comes_again",
+        "delivery",
+        "holders",
+        "is_over",
+        "message_id",
+        "own_id",
+        "source",
+    )
 
     def __init__(
         self,
         delivery: Delivery,
         message_id: bytes,
+        own_id: bytes,
         source: bytes,
         *,
         asks: bool,
-        ended: Callable[[], object],
+        asks_s: float,
+        ended: Callable[[Handout], object],
     ) -> None:
         self.delivery = delivery
+        #: Under which id a Delivery comes, and which its producer knows: pulls have their own.
         self.message_id = message_id
+        self.own_id = own_id
         #: Who put it.
         self.source = source
         self.asks = asks
+        #: Seconds for a Delivery; 0 is for ever.
+        self.asks_s = asks_s
+        #: It has gone back, and somebody may have read it.
+        self.comes_again = False
+        self._has_left = False
         #: Those who can still settle it, in the order in which they got it.
         self.holders: dict[Member, None] = {}
         self.is_over = False
@@ -119,37 +140,39 @@ class Handout:
             member.write(data, partial(self._left, member))
 
     def _left(self, member: Member, gone: bool) -> None:  # noqa: FBT001 - what Connection.write says
+        self._has_left |= gone
         if not gone:
             self.gone(member)
         elif not self.asks:
             self._end(DONE)
-            self._ended()
+            self._ended(self)
 
     def gone(self, member: Member) -> None:
         """A holder has ended. Without any the message goes back: no attempt of anybody's."""
         self.holders.pop(member, None)
         if not self.holders and not self.is_over:
+            self.comes_again = self._has_left
             self._end(RELEASED)
-            self._ended()
+            self._ended(self)
 
     def acknowledged(self, then: Callable[[EmbedqError | None], object]) -> None:
         """The first Delivery has come; `then` is called once that is durable."""
         self._end(DONE, then)
-        self._ended()
+        self._ended(self)
 
-    def overdue(self, seconds: float, redeliveries: int) -> None:
+    def overdue(self, redeliveries: int) -> None:
         """No Delivery has come in time: again, if that is wanted, else it is dead."""
         by = self.delivery.holder.protocol
         who = ", ".join(
             f"{member.peer} ({member.client_id.decode('utf-8', 'replace')})"
             for member in self.holders
         )
-        why = f"{who}: no Delivery within {seconds:g} seconds"
+        why = f"{who}: no Delivery within {self.asks_s:g} seconds"
         if self.delivery.attempt <= redeliveries:
             self._end(Failed(ErrorInfo.capped(by, why)))
         else:
             self._end(Rejected(detail=f"{by} {why}", by=by))
-        self._ended()
+        self._ended(self)
 
     def _end(
         self, ending: Ending, then: Callable[[EmbedqError | None], object] | None = None

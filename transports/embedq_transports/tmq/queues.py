@@ -6,7 +6,7 @@ Does not know: what clients may ask for (orders.py), bytes.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -21,10 +21,12 @@ from embedq_transports.tmq.names import queue_name
 from embedq_transports.tmq.terms import HANDED_OUT, QueueTerms, Terms, queue_terms
 
 if TYPE_CHECKING:
+    from embedq.net.timers import Timer
     from embedq_transports.tmq.channels import Channel
 
 #: Before the Delivery of one message nothing else goes out (Wait-For-Acknowledge).
 _ONE: Final = 1
+_NEW: Final = object()
 
 
 class Queue:
@@ -41,8 +43,10 @@ class Queue:
         self._last: Member | None = None  # who had the last turn
         self._window = 0
         self._looking = False
-        self._due: deque[tuple[float, Handout]] = deque()
-        self._waiting = False  # a timer runs for the first of them
+        self._due: deque[tuple[float, Handout]] = deque()  # the soonest first
+        self._timer: tuple[float, Timer] | None = None  # for the first of them
+        # What somebody has had and given back: for those who get it next it is not new.
+        self._had: OrderedDict[int, None] = OrderedDict()
         self.options = QueueOptions()
         self.terms: QueueTerms = self._terms()
 
@@ -115,7 +119,7 @@ class Queue:
             delivery.release()  # it was claimed before the last of them left
             return
         frame, handout = self.prepare(delivery)
-        is_new = delivery.attempt == 1
+        is_new = self.is_new(delivery)
         first, rest = (
             delivered(
                 frame,
@@ -133,6 +137,10 @@ class Queue:
             self._looking = True
             self._site.soon(self.look)
 
+    def is_new(self, delivery: Delivery) -> bool:
+        """Whether nobody has had a message before, as far as this listener knows."""
+        return self._had.pop(delivery.seq, _NEW) is _NEW and delivery.attempt == 1
+
     def prepare(self, delivery: Delivery, answers: bytes = b"") -> tuple[Frame, Handout]:
         """Return the push that a message was, and what keeps its consumers.
 
@@ -145,17 +153,26 @@ class Queue:
         # Nobody could acknowledge a message without an id.
         wire_id = answers or frame.message_id
         asks = terms.asks and bool(wire_id)
-        handout = Handout(delivery, wire_id, frame.source, asks=asks, ended=self._handed_out)
+        handout = Handout(
+            *(delivery, wire_id, frame.message_id, frame.source),
+            asks=asks,
+            asks_s=terms.asks_s,
+            ended=self._handed_out,
+        )
         return frame, handout
 
     def send(self, handout: Handout, copies: Sequence[tuple[Member, Frame]]) -> None:
         """Give copies to members, and wait for their Delivery if one is asked for."""
         handout.send(self, copies)
-        if handout.asks and self.terms.asks_s:
-            self._due.append((self._site.now() + self.terms.asks_s, handout))
+        if handout.asks and handout.asks_s:
+            self._add_due(self._site.now() + handout.asks_s, handout)
             self._wait()
 
-    def _handed_out(self) -> None:
+    def _handed_out(self, handout: Handout) -> None:
+        if handout.comes_again:
+            self._had[handout.delivery.seq] = None
+            if len(self._had) > self._listener.window:
+                self._had.popitem(last=False)  # taken by somebody else meanwhile
         if not self._window:
             self.look()
         while self._due and self._due[0][1].is_over:
@@ -176,16 +193,27 @@ class Queue:
 
     # ------------------------------------------------------------------------ Deliveries due
 
+    def _add_due(self, at: float, handout: Handout) -> None:
+        later = 0  # of those before: only where the time has become shorter meanwhile
+        while later < len(self._due) and self._due[-1 - later][0] > at:
+            later += 1
+        self._due.insert(len(self._due) - later, (at, handout))
+
     def _wait(self) -> None:
-        if self._due and not self._waiting:
-            self._waiting = True
-            self._site.later(self._due[0][0] - self._site.now(), self._overdue)
+        if not self._due:
+            return
+        at = self._due[0][0]
+        if self._timer is not None:
+            if self._timer[0] <= at:
+                return
+            self._timer[1].cancel()
+        self._timer = (at, self._site.later(at - self._site.now(), self._overdue))
 
     def _overdue(self) -> None:
-        self._waiting = False
+        self._timer = None
         now = self._site.now()
         while self._due and (self._due[0][1].is_over or self._due[0][0] <= now):
             _, handout = self._due.popleft()
             if not handout.is_over:
-                handout.overdue(self.terms.asks_s, self._listener.redeliveries)
+                handout.overdue(self._listener.redeliveries)
         self._wait()

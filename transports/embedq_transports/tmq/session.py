@@ -120,8 +120,8 @@ class TmqSession(Session):
         match event:
             case Received(frame):
                 self._take(frame)
-            case Dropped(_, reason):
-                self._connection.site.count("dropped", reason)
+            case Dropped(frame, reason):
+                self._drop(frame, reason)
             case Greeted():
                 self._connection.write(PREAMBLE)
             case LoggedIn():
@@ -132,23 +132,34 @@ class TmqSession(Session):
     def _take(self, frame: Frame) -> None:
         if frame.kind == Kind.TERMINATE:
             self._finish("end")
-        elif is_foreign(frame, self.client_id):
-            self.fault("foreign_source", "a frame names another client as its source")
-        elif self._traffic is not None:
+        elif not self._is_foreign(frame) and self._traffic is not None:
             self._traffic.take(frame)
+
+    def _drop(self, frame: Frame, reason: str) -> None:
+        if reason == "ttl" or not self._is_foreign(frame):
+            self._connection.site.count("dropped", reason)
+
+    def _is_foreign(self, frame: Frame) -> bool:
+        foreign = is_foreign(frame, self.client_id)
+        if foreign:
+            self.fault("foreign_source", "a frame names another client as its source")
+        return foreign
 
     def fault(self, code: str, text: str, answer: bytes = b"") -> None:
         """The client broke the protocol: what came before it still counts."""
         if answer:
             self._connection.write(answer)
         self._connection.site.faulty(self._connection, code, text)
-        self._finish("protocol")
+        self._finish("protocol", linger=bool(answer))
 
-    def _finish(self, cause: str) -> None:
+    def _finish(self, cause: str, *, linger: bool = False) -> None:
+        """`linger`: the client is to hear why, whatever it has sent meanwhile."""
         self._over = True
         self._waiting.clear()
+        # Messages that come while the rest is stored would go to somebody who reads no more.
+        self._hub.left(self)
         self._connection.unhold()
-        self._connection.finish(cause)
+        self._connection.finish(cause, linger=linger)
 
     def asking(self) -> Callable[[Callable[[], object]], None]:
         """Hold back what follows; call what is returned with what the answer sets off."""
@@ -204,7 +215,7 @@ class TmqSession(Session):
 
     def _turn_away(self, status: int) -> None:
         self.send(refused(status))
-        self._finish("refused")
+        self._finish("refused", linger=True)
 
     def _begin(self, client_id: bytes, hello: Hello) -> None:
         self.client_id = client_id

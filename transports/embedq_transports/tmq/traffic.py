@@ -204,7 +204,7 @@ class Traffic:
     def _pulled(self, request: Frame, queue: Queue, delivery: Delivery) -> None:
         # What the client will acknowledge is the answer, under the id of its request.
         message, handout = queue.prepare(delivery, request.message_id)
-        message = replace(message, first_acquirer=delivery.attempt == 1, acknowledge=handout.asks)
+        message = replace(message, first_acquirer=queue.is_new(delivery), acknowledge=handout.asks)
         answer = pull_answer(request, message, hide_source=queue.terms.hides)
         queue.send(handout, [(self._session, answer)])
 
@@ -251,6 +251,8 @@ class Traffic:
         self, frame: Frame, queue: Queue, handout: Handout
     ) -> Callable[[EmbedqError | None], object]:
         hub, source = self._hub, handout.source
+        # The producer waits for the id of its message, not for that of a pull.
+        frame = replace(frame, message_id=handout.own_id)
         if queue.terms.hides:
             frame = replace(frame, source=b"")
 
