@@ -25,6 +25,10 @@ _PATH_MOST: Final = 98
 _TRIES: Final = 20
 _NOT_HERE: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 _MODE: Final = 0o600
+#: Seconds without a byte until the kernel asks whether a client is still there, seconds between
+#: two such questions, and how many stay unanswered: or who lost power would hold its messages for
+#: ever, where a protocol has no ping. Where the kernel has no such setting its own one counts.
+_ALIVE: Final = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
 
 
 def bind(place: Place, port: int, *, resets: bool = False) -> list[socket.socket]:
@@ -88,6 +92,7 @@ def _bind_one(
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        _keep_alive(sock)
         if resets:
             reset_at_close(sock, on=True)
         sock.bind(address)
@@ -96,6 +101,15 @@ def _bind_one(
         sock.close()
         raise
     return sock
+
+
+def _keep_alive(sock: socket.socket) -> None:
+    """Let the kernel notice that the machine of a client is gone; connections inherit it."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _ALIVE:
+        option = getattr(socket, name, None)
+        if option is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def _listen(sock: socket.socket) -> None:

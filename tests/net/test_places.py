@@ -315,6 +315,16 @@ def test_a_free_port_is_free_at_all_addresses_of_a_host(monkeypatch):
     second.close()
 
 
+def test_the_kernel_asks_after_clients_that_have_said_nothing_for_a_while():
+    (sock,) = sockets.bind(parse_url("lines://127.0.0.1:0"), 0)
+    with sock, socket.create_connection(sock.getsockname()):
+        there, _ = sock.accept()
+        with there:
+            assert there.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            if hasattr(socket, "TCP_KEEPIDLE"):
+                assert there.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60
+
+
 def test_a_listener_may_be_closed_more_than_once_and_by_several_threads(broker, listen):
     listener = listen()
     client = Client(listener)
