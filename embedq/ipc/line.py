@@ -90,8 +90,15 @@ class Line:
         return bool(_events(self._socket) & zmq.POLLOUT)
 
     def send(self, data: bytes) -> None:
-        """Send one message. Never waits long: ask `can_send` first."""
-        self._socket.send(data, 0, len(data) < _COPIED_BYTES)
+        """Send one message, and never wait: ask `can_send` first.
+
+        A host that dies between the two takes its connection along, and there will not be
+        another one on this line: what is sent then is lost with the host.
+        """
+        try:
+            self._socket.send(data, zmq.NOBLOCK, len(data) < _COPIED_BYTES)
+        except zmq.Again:
+            self.is_gone = True
 
     def poll(self, seconds: float | None, *, to_send: bool = False) -> bool:
         """Wait for a message, for the end of the host, or to be woken; or until it can send.

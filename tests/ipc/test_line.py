@@ -66,3 +66,26 @@ def test_a_message_that_is_too_large_ends_the_connection(tmp_path: Path, wake: W
         host.raw(bytes(2_000))
         until(lambda: gone(line))
         assert line.received() == []
+
+
+def test_a_host_that_ends_between_the_look_and_the_message_keeps_nobody(
+    tmp_path: Path, wake: Wake
+) -> None:
+    with ScriptedHost(tmp_path) as host, Line(host.endpoint, 1 << 20, wake[1]) as line:
+        line.send(frames.encode([hello()]))
+        host.welcome()
+        assert line.can_send
+        host.end()
+
+        def sent() -> bool:
+            line.send(b"lost with the host")  # nobody has asked the monitor: it must find out
+            return line.is_gone
+
+        until(sent)
+
+
+def test_a_greeting_to_a_host_that_is_gone_keeps_nobody(tmp_path: Path, wake: Wake) -> None:
+    with Line(f"ipc://{tmp_path}/nobody", 1 << 20, wake[1]) as line:
+        until(lambda: line._monitor.poll(0))
+        line.send(frames.encode([hello()]))
+        until(lambda: gone(line))
