@@ -13,6 +13,8 @@ from datetime import datetime
 from difflib import get_close_matches
 from typing import Any, Final, TypedDict
 
+import msgspec
+
 from embedq.clock import parse_duration
 from embedq.errors import InvalidOption, InvalidPayload, LimitExceeded, shown
 from embedq.ids import SEQ_MAX
@@ -121,18 +123,21 @@ def _stored(name: str, value: object) -> tuple[str, object]:
     if name == "retain":
         return "retain_ms", None if value is None else _ms(value, name)
     if name == "max_attempts":
-        if value == 0:
-            raise _no_attempts()
-        return name, 0 if value is None else value
+        return name, _attempts(value)
     return name, value
 
 
-def _no_attempts() -> InvalidOption:
-    return InvalidOption(
-        "max_attempts=0: nothing would ever be delivered",
-        hint="None is endless",
-        argument="max_attempts",
-    )
+def _attempts(value: object) -> int:
+    """Return a bound of attempts as it is stored, where 0 is what None is here: endless."""
+    if value is None:
+        return 0
+    if type(value) is not int or not 1 <= value <= LIMITS.attempts_max:
+        raise InvalidOption(
+            f"max_attempts={shown(value)} is not a whole number from 1 to {LIMITS.attempts_max}",
+            hint="None is endless",
+            argument="max_attempts",
+        )
+    return value
 
 
 def _ms(value: object, what: str) -> int:
@@ -162,7 +167,18 @@ def wait_s(timeout: Duration | None) -> float | None:
 
 
 #: What somebody passes who means something else than the type of bodies.
-_VALUES: Final = (str, bytes, int, float, dict, list, tuple, set, RetryPolicy)
+_VALUES: Final = (
+    *(str, bytes, int, float, dict, list, tuple, set, RetryPolicy),
+    msgspec.Struct,  # an object: the class is no instance of itself
+)
+
+
+def _is_value(wanted: object) -> bool:
+    """Whether it is a body, or a function, and no type of bodies."""
+    if isinstance(wanted, _VALUES) or inspect.isroutine(wanted):
+        return True
+    # Dataclasses and models of pydantic: what has these is the class, so this is its object.
+    return hasattr(type(wanted), "__dataclass_fields__") or hasattr(type(wanted), "model_validate")
 
 
 class Encoder:
@@ -172,7 +188,7 @@ class Encoder:
 
     def __init__(self, queue: str, wanted: object) -> None:
         """Raise InvalidOption for a value, or a function, in the place of a type."""
-        if isinstance(wanted, _VALUES) or inspect.isroutine(wanted):
+        if _is_value(wanted):
             raise InvalidOption(
                 f"queue {queue!r}: type={shown(wanted)} is not a type",
                 hint='write broker.queue("orders", Order): the class itself, dict, list[int], …',
@@ -234,12 +250,6 @@ def make_draft(kind: int, body: bytes, now_ms: int, window_ms: int, options: Put
             hint="ttl counts from the put: choose one longer than the delay",
             argument="ttl",
         )
-    attempts: int | None = None
-    if "max_attempts" in options:
-        attempts = options["max_attempts"]
-        if attempts == 0:
-            raise _no_attempts()
-        attempts = 0 if attempts is None else attempts
     return draft(
         body,
         kind,
@@ -250,7 +260,7 @@ def make_draft(kind: int, body: bytes, now_ms: int, window_ms: int, options: Put
         dedup_key=options.get("dedup_key"),
         dedup_window_ms=window_ms,
         ordering_key=options.get("ordering_key"),
-        max_attempts=attempts,
+        max_attempts=_attempts(options["max_attempts"]) if "max_attempts" in options else None,
         now_ms=now_ms,
     )
 
@@ -295,7 +305,14 @@ def make_drafts(
     queue = encode_body.queue
     drafts: list[Draft] = []
     size = 0
+    key = options.get("dedup_key")
     for kind, data in _encoded(encode_body, bodies):
+        if drafts and key is not None:
+            raise InvalidOption(
+                f"queue {queue!r}: dedup_key={shown(key)} would make one message of them",
+                hint="a key belongs to one message: put each with its own",
+                argument="dedup_key",
+            )
         size += len(data)
         if len(drafts) >= limits.batch_messages or size > limits.batch_bytes:
             raise LimitExceeded(

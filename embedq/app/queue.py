@@ -101,6 +101,7 @@ class Queue(Watching, Feeding, Generic[T]):
     ) -> list[Receipt]:
         """Store messages in one transaction, in this order; the options of `put` are for each.
 
+        A `dedup_key` is refused for more than one: all but the first would be duplicates of it.
         Raises LimitExceeded for more than batch_messages or batch_bytes, and what `put` raises.
         """
         desk, state = self._state()

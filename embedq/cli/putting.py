@@ -106,6 +106,12 @@ def put(
     check_queue_name(queue)
     kind = _kind(content_type)
     said = _options(options)
+    if lines and "dedup_key" in said:
+        raise InvalidOption(
+            "--dedup-key would make one message of all --lines",
+            hint="a key belongs to one message: put each line with its own",
+            argument="dedup_key",
+        )
     with ExitStack() as opened:
         source = _source(body, file, opened)
         if lines:
@@ -267,7 +273,7 @@ def _told(receipt: Receipt, queue: str) -> dict[str, object]:
 def _put_lines(
     asked: Asked, queue: str, kind: int | None, options: PutOptions, source: bytes | BinaryIO
 ) -> None:
-    stored = duplicates = 0
+    stored = 0
     with ExitStack() as opened:
         desk: DeskPort | None = None
         try:
@@ -276,7 +282,6 @@ def _put_lines(
                     desk = opened.enter_context(access.desk_of(asked, create=True))
                 receipts = _store_portion(desk, queue, kind, options, portion)
                 stored += len(receipts)
-                duplicates += sum(receipt.duplicate for receipt in receipts)
                 if asked.json:
                     for receipt in receipts:
                         output.line(_told(receipt, queue))
@@ -288,8 +293,7 @@ def _put_lines(
             _say_how_far(error, stored)
             raise
     if not asked.json:
-        text = f"{counted(stored, 'line')}, {counted(stored - duplicates, 'new message')}"
-        output.say(f"{text} in {queue}")
+        output.say(f"{counted(stored, 'message')} in {queue}")
 
 
 def _store_portion(

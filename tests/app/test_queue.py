@@ -95,6 +95,8 @@ def test_a_put_that_is_wrong_says_so_at_the_call(orders: Queue[Any], broker: Bro
         orders.put(Order(1), dealy="1m")  # type: ignore[call-arg]
     with pytest.raises(InvalidOption, match=r"put_many\(\[body\]\)"):
         broker.queue("text").put_many("letters")
+    with pytest.raises(InvalidOption, match="dedup_key='k' would make one message of them"):
+        orders.put_many([Order(1), Order(2)], dedup_key="k")
     with pytest.raises(LimitExceeded, match="one put_many"):
         broker.queue("text").put_many("x" for _ in range(10_001))
     with pytest.raises(LimitExceeded):

@@ -69,6 +69,12 @@ def test_a_dedup_key_is_stored_once_and_says_so(embedq):
     assert again["id"] == first["id"]
 
 
+def test_a_dedup_key_for_many_lines_is_refused_as_it_would_leave_one_of_them(embedq):
+    code, error = embedq.error("put", "q", "a\nb", "--lines", "--dedup-key", "k")
+    assert (code, error["code"]) == (2, "invalid_option")
+    assert not embedq.db.exists()
+
+
 def test_endless_attempts_can_be_asked_for(embedq):
     embedq.ok("put", "q", "x", "--max-attempts", "endless")
     assert embedq.lines("get", "q")[0]["max_attempts"] is None
@@ -76,7 +82,7 @@ def test_endless_attempts_can_be_asked_for(embedq):
 
 def test_every_line_is_a_message_without_its_end(embedq):
     text = embedq.ok("put", "q", "-", "--lines", stdin=b"one\n\ntwo\r\nlast \xff")
-    assert text == "4 lines, 4 new messages in q\n"
+    assert text == "4 messages in q\n"
     assert embedq.json("queues")["queues"][0]["length"] == 4
 
 
