@@ -132,7 +132,10 @@ class Connection:
         return timer
 
     def hold(self, why: str = "session") -> None:
-        """Read nothing more until `unhold` with the same reason."""
+        """Read nothing more until `unhold` with the same reason.
+
+        What `received` has brought already is the session's to keep back.
+        """
         self.channel.hold(why)
 
     def unhold(self, why: str = "session") -> None:
@@ -148,13 +151,18 @@ class Connection:
         self.channel.reset_if_killed(on=on)
 
     def admit(self, identity: Identity = ANYBODY) -> None:
-        """The client has shown who it is, or need not: the deadline of the login is over."""
-        self.identity = identity
+        """The client has shown who it is, or need not: the deadline of the login is over.
+
+        Who has shown a certificate is not made ANYBODY.
+        """
+        if self.identity is None or identity is not ANYBODY:
+            self.identity = identity
 
     def login(self, credentials: Credentials, then: Callable[[Identity | None], object]) -> None:
         """Ask who this is; `then` gets the identity, which is admitted, or None.
 
-        Where the listener does not ask, anybody is ANYBODY.
+        Where the listener does not ask, anybody is ANYBODY, or who its certificate names. While it
+        is asked nothing is read; what has come already is the session's to keep back.
         """
         self.site.identify(self, credentials, then)
 

@@ -65,17 +65,19 @@ class TestConformance(TransportSuite):
 
 def test_a_client_certificate_is_a_login(listen, papers, monkeypatch):
     seen: list[Any] = []
-    real = LinesSession.__init__
+    real = LinesSession.request
 
-    def noted(self, connection, **options):
-        seen.append(connection.identity)
-        real(self, connection, **options)
+    def noted(self, line):
+        seen.append(self.connection.identity.name)
+        real(self, line)
 
-    monkeypatch.setattr(LinesSession, "__init__", noted)
+    monkeypatch.setattr(LinesSession, "request", noted)
     listener = listen("lines://0.0.0.0:0", tls=TLS(papers / "pair-1.pem", ca=papers / "ca-2.pem"))
     client = Client(listener, context(papers, own=2))
     client.put(b"x")
-    assert [identity.name for identity in seen] == ["anna-2"]
+    assert client.say("LOGIN whatever") == "HELLO anna-2"  # nobody is asked: it stays who it is
+    client.put(b"x")
+    assert seen == ["anna-2"] * 3
     client.close()
 
 
