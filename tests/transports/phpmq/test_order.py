@@ -115,6 +115,18 @@ def test_what_follows_a_window_that_waits_is_kept_when_the_client_leaves(
     assert queue.get(timeout=60).body == b"b"
 
 
+def test_places_that_become_free_before_a_new_window_are_not_filled(queue, connect):
+    queue.put_many([b"a", b"b", b"c", b"d"])
+    client = connect()
+    client.consume(b"Q", 2)
+    first, _ = client.receive(), client.receive()
+    client.socket.sendall(
+        client.message(4, (1, b"Q"), (3, first.id)) + client.message(2, (1, b"Q"), (4, b"3"))
+    )
+    assert got(client, 3) == [b"b", b"c", b"d"]
+    assert client.hears_nothing()
+
+
 def test_any_number_of_unknown_acks_before_a_new_window_is_nothing(queue, connect):
     queue.put(b"a")
     client = connect()

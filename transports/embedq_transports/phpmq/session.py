@@ -112,9 +112,11 @@ class PhpmqSession(Session):
     def _go_on(self) -> None:
         waiting, self._is_waiting = self._waiting, False
         while waiting:
-            if self._unsettled and isinstance(waiting[0], Consume):
+            event = waiting[0]
+            if self._unsettled and isinstance(event, Consume):
                 self._is_waiting = True
                 self._connection.hold()
+                self._close_windows(event)  # places that are free meanwhile are not filled
                 return
             self._take(waiting.popleft())
         self._connection.unhold()
@@ -169,11 +171,8 @@ class PhpmqSession(Session):
 
     def _consume(self, event: Consume) -> None:
         """Give back what is held, then hold at most `window` messages of this queue."""
-        for queue in [event.queue] if self._terms.per_queue else list(self._windows):
-            former = self._windows.pop(queue, None)
-            if former is not None:
-                former.close()
-                former.release()
+        for queue in self._close_windows(event):
+            self._windows.pop(queue).release()
         if event.window and not self._has_ended:
             self._windows[event.queue] = self._broker.subscribe(
                 from_wire(event.queue),
@@ -183,6 +182,15 @@ class PhpmqSession(Session):
                 create=self._terms.create,
                 failed=self._refuse,
             )
+
+    def _close_windows(self, event: Consume) -> list[bytes]:
+        """Get nothing more for what it asked before; what is held stays so. Return the queues."""
+        queues = [
+            queue for queue in self._windows if not self._terms.per_queue or queue == event.queue
+        ]
+        for queue in queues:
+            self._windows[queue].close()
+        return queues
 
     def _deliver(self, queue: bytes, delivery: Delivery) -> None:
         ttl = None
