@@ -56,10 +56,15 @@ class Door:
         loop.add_reader(self._socket.fileno(), self.read)
         loop.call_soon(self.read)
 
-    def bind_again(self, endpoint: str) -> None:
-        """Listen at the same address anew: its file was removed. Raises OSError."""
+    def shut(self, endpoint: str) -> None:
+        """Listen at an address no more; its file stays, as do connections that are there."""
         with suppress(zmq.ZMQError):
             self._socket.unbind(endpoint)
+        self._look_again()
+
+    def bind_again(self, endpoint: str) -> None:
+        """Listen at the same address anew: its file was removed. Raises OSError."""
+        self.shut(endpoint)
         try:
             self._socket.bind(endpoint)
         except zmq.ZMQError as error:

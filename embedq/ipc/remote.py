@@ -19,7 +19,7 @@ import msgspec
 from embedq.broker.endings import DONE, Released
 from embedq.broker.leases import Lease
 from embedq.clock import Clock, SystemClock
-from embedq.errors import GroupNotFound
+from embedq.errors import GroupNotFound, StoreBusy
 from embedq.events import Notice
 from embedq.ids import MessageIds
 from embedq.ipc import frames
@@ -31,9 +31,11 @@ from embedq.ipc.ledger import Asked
 from embedq.ipc.link import TICK_S, Link, Make
 from embedq.ipc.marks import Marks, Progress
 from embedq.ipc.place import Found, find_host, folder_of, make_folder
+from embedq.ipc.tending import NEEDED
 from embedq.ipc.traffic import Traffic
 from embedq.ipc.verbs import OnProgress, encoded, remote
 from embedq.limits import LIMITS, Limits
+from embedq.storage import descriptors
 
 if TYPE_CHECKING:
     from embedq.broker.office import Office
@@ -80,6 +82,7 @@ class RemoteDesk(Traffic):
         self.session = 0
         self.listeners = 0
         where = "" if keys is None else f"@{socket.gethostname()}"
+        self._where = find or self._host
         self._name = name or f"client-{os.getpid()}{where}"
         self._boss = boss
         self._epoch = 0
@@ -89,7 +92,7 @@ class RemoteDesk(Traffic):
         self._naming = allocate_lock()
         super().__init__(
             Link(
-                find or self._find,
+                self._find,
                 self._hello,
                 patience_s=patience_s,
                 max_bytes=limits.batch_bytes + frames.OVERHEAD,
@@ -111,6 +114,7 @@ class RemoteDesk(Traffic):
         if self.keys is None:
             self._marks = Marks.create(make_folder(folder_of(self.path)), self.token)
         try:
+            self._check_descriptors()
             welcome = self._link.start(timeout)
         except BaseException:
             self.close()
@@ -118,6 +122,19 @@ class RemoteDesk(Traffic):
         self.ids = MessageIds(welcome.key)
 
     def _find(self) -> Found | None:
+        self._check_descriptors()
+        return self._where()
+
+    def _check_descriptors(self) -> None:
+        """Raise StoreBusy where libzmq could not open what it needs: it would end the process."""
+        if not descriptors.are_free(NEEDED):
+            raise StoreBusy(
+                f"{self.path}: fewer than {NEEDED} file descriptors are free, as a connection to "
+                "the host needs",
+                hint=descriptors.HINT,
+            )
+
+    def _host(self) -> Found | None:
         return find_host(self.path) if self.keys is None else Found(None, 0, self.path, self.keys)
 
     # ---------------------------------------------------------------------- the session

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from embedq.broker.desk import Desk
-from embedq.errors import EmbedqError, StoreFailed
+from embedq.errors import StoreFailed
 from embedq.ipc import frames, place
 from embedq.ipc.calls import Verb, WorkerDeath
 from embedq.ipc.frames import ProtocolError
@@ -25,6 +25,8 @@ from embedq.ipc.liveness import is_at
 from embedq.ipc.serving import Serving
 from embedq.ipc.session import UNSENT_MOST, Session
 from embedq.ipc.sessions import RECONNECT_GRACE_S, OnEmpty, Sessions
+from embedq.ipc.tending import NEEDED, Tending
+from embedq.storage import descriptors
 from embedq.storage.fork import on_fork
 
 if TYPE_CHECKING:
@@ -38,8 +40,6 @@ _log = logging.getLogger("embedq.ipc")
 _TURN: Final = 256
 _START_S: Final = 10.0
 _RETRY_S: Final = 0.05
-#: Seconds between two looks whether the socket is still where others look for it.
-_LOOK_S: Final = 1.0
 #: Characters of what a client calls itself.
 _NAME_MOST: Final = 200
 #: Frames kept for a client whose session is being opened.
@@ -83,6 +83,7 @@ class Server:
         self._listen_abroad = listening
         self._on_empty = on_empty
         self._abroad: Abroad | None = None
+        self._tending: Tending | None = None
         self._doors: dict[bytes, Door] = {}
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -173,6 +174,7 @@ class Server:
 
     def _run(self) -> None:
         try:
+            descriptors.check(NEEDED)
             with asyncio.Runner() as runner:  # first the loop: it may not be to be had
                 runner.run(self._serve())
         except BaseException as error:  # noqa: BLE001  # told to who starts it
@@ -208,6 +210,8 @@ class Server:
             self._started.set()
             await self._ending
         finally:
+            if self._tending is not None:
+                self._tending.end()
             if self._abroad is not None:
                 self._abroad.close()
             for door in self._doors.values():
@@ -224,24 +228,11 @@ class Server:
         door = local_door(context, most)
         self._doors[door.mark] = door
         door.open(self.endpoint, self._read, self._read_monitor)
-        asyncio.get_running_loop().call_later(_LOOK_S, self._look_after, door)
+        self._tending = Tending(door, self._socket_path)
         if self._listen_abroad is not None:
             abroad = self._abroad = Abroad(context, most, self._listen_abroad, self._desk)
             self._doors[abroad.door.mark] = abroad.door
             abroad.open(self._read, self._read_monitor)
-
-    def _look_after(self, door: Door) -> None:
-        """Make the socket anew when somebody has removed it: connections that are there stay."""
-        if self._ending.done():
-            return
-        try:
-            if not self._socket_path.exists():
-                _log.warning("%s was removed while it was served: made anew", self._socket_path)
-                place.make_folder(self._folder)
-                door.bind_again(self.endpoint)
-        except (OSError, EmbedqError) as error:
-            _log.warning("%s cannot be made anew: %s", self._socket_path, error)
-        asyncio.get_running_loop().call_later(_LOOK_S, self._look_after, door)
 
     def _leave(self, reason: str) -> None:
         for session in list(self._sessions.by_token.values()):

@@ -23,6 +23,7 @@ from embedq.errors import (
     StoreFull,
     UnsupportedPlatform,
 )
+from embedq.storage import descriptors
 
 Durability = Literal["full", "normal"]
 #: What questions are asked of, for rooms that do not know SQLite.
@@ -32,6 +33,9 @@ Connection = sqlite3.Connection
 OLDEST_SQLITE = (3, 34, 0)
 
 _STATEMENTS_KEPT = 256
+
+#: What a connection opens: the file, its log, its shared memory; and one more for SQLite.
+_OPENED = 4
 
 #: What a statement can raise. Where the schema is damaged, SQLite's words quote it, and Python
 #: cannot read them.
@@ -187,6 +191,9 @@ def meaning(error: Exception, path: str) -> StorageError:
         )
     kind, what = known
     hint = None
+    if code == sqlite3.SQLITE_CANTOPEN and not descriptors.are_free(_OPENED):
+        # Nothing is wrong with the file: with a descriptor the same call succeeds.
+        kind, what, hint = StoreBusy, "no file descriptor is free", descriptors.HINT
     if code == sqlite3.SQLITE_READONLY_DIRECTORY:
         hint = f"let the user of this process write the folder {os.path.dirname(path)}"  # noqa: PTH120
     return kind(f"{path}: {what} ({name}: {error})", hint=hint)
