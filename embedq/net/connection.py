@@ -103,14 +103,15 @@ class Connection:
         """Whether the client reads so slowly that it gets nothing unasked."""
         return self.channel.unsent > self.limits.unsent_pause_bytes
 
-    def write(self, data: bytes, left: Left | None = None) -> None:
+    def write(self, data: bytes, left: Left | None = None, *, ends: bool = False) -> None:
         """Send bytes, in the order of the calls, each call's in one piece.
 
         `left(True)` is called when they have left for the kernel, `left(False)` when they never
-        will. A client that does not read is cut once more than unsent_most_bytes wait.
+        will. A client that does not read is cut once more than unsent_most_bytes wait, unless
+        what is sent is a few bytes that end what has begun (`ends`).
         """
         channel, limits = self.channel, self.limits
-        slow = channel.unsent > limits.unsent_most_bytes
+        slow = channel.unsent > limits.unsent_most_bytes and not ends
         if self.cause is None and not slow:
             if channel.write(data, left) > limits.unsent_pause_bytes and not self._closing:
                 self.hold("unsent")

@@ -37,8 +37,9 @@ class Outbox:
         self.written = 0
 
     def add(self, data: bytes, left: Left | None = None) -> None:
-        """Take bytes in; `flush` sends them."""
-        self._parts.append(data)
+        """Take bytes in; `flush` sends them. No bytes, and `left`: once all before have left."""
+        if data:  # nothing is sent for nothing: our side may be shut by then
+            self._parts.append(data)
         size = len(data)
         self.written += size
         self._gathered += size

@@ -55,8 +55,8 @@ def _closes(session: Any) -> None:
     session._finish("end")
 
 
-def _leaves_out(records: Any) -> bytes:
-    return encode_records(list(records)[:-1])
+def _leaves_out(records: Any, **how: bool) -> bytes:
+    return encode_records(list(records)[:-1], **how)
 
 
 def _says_nothing(_code: Any, _detail: str = "") -> bytes:

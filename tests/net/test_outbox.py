@@ -64,3 +64,8 @@ def test_large_pieces_keep_their_order():
 
 def test_many_small_pieces_may_be_much_together():
     assert len(sent(*[b"x" * 1_000] * 100)) == 1
+
+
+def test_who_waits_for_what_went_before_sends_nothing():
+    assert sent(b"a", b"", b"b") == [b"ab"]
+    assert sent(b"") == []

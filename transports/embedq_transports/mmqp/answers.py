@@ -56,9 +56,10 @@ def _pieces(record: Record) -> tuple[bytes, ...]:
     return (encode_size(len(head) + len(record.body) + len(END)), head, record.body, END)
 
 
-def encode_records(records: Iterable[Record]) -> bytes:
-    """Return the whole answer to a poll; without a record it has 12 bytes."""
-    return b"".join((RECORDS, *chain.from_iterable(map(_pieces, records)), END))
+def encode_records(records: Iterable[Record], *, begins: bool = True, ends: bool = True) -> bytes:
+    """Return the answer to a poll, or a part of it; a whole one without a record has 12 bytes."""
+    pieces = chain.from_iterable(map(_pieces, records))
+    return b"".join((RECORDS * begins, *pieces, END * ends))
 
 
 def encode_error(code: Code, detail: str = "") -> bytes:

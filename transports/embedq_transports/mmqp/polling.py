@@ -1,5 +1,8 @@
 """One poll: messages are taken until there are enough of them, or no more, or an answer is full.
 
+Of a group one message is held at a time: what was found of it has to leave before the next one
+can be had. So an answer goes out in parts where its messages have groups.
+
 Knows: what an MMQP answer cannot carry, whom a group leaves out, how much is held meanwhile.
 Does not know: requests, the order of answers, when messages count as delivered.
 """
@@ -15,6 +18,8 @@ from embedq_transports.mmqp.answers import FIXED_BYTES, Record
 from embedq_transports.mmqp.requests import MAIN_GROUP
 
 Found = Callable[["Sequence[Delivery] | EmbedqError"], object]
+#: Gets a part of what was found, and what to call once that is settled.
+Part = Callable[[Sequence[Delivery], Callable[[], None]], object]
 #: Messages taken at once: at first, and at most. All of a step are in memory.
 _FIRST, _MOST = 16, 256
 #: bytes: what surrounds body and group in a record: its size, their sizes, its end.
@@ -26,8 +31,9 @@ class Polling:
 
     `group`: only messages of this group. Bodies that are not UTF-8 would end a client of the
     original: they are passed over. What is passed over is held until the poll is over, so that
-    it is not met again, and then released, which costs no attempt. `then` gets what was found,
-    in the order of the queue, or the error.
+    it is not met again, and then released, which costs no attempt. `part` gets what was found, if
+    something of its groups may follow; `then` gets the rest, in the order of the queue, or the
+    error.
     """
 
     def __init__(
@@ -37,6 +43,7 @@ class Polling:
         most: int,
         room: int,
         then: Found,
+        part: Part,
         *,
         group: str | None = None,
     ) -> None:
@@ -45,7 +52,9 @@ class Polling:
         self._most = most
         self._room = room
         self._then = then
+        self._part = part
         self._group = group
+        self._is_empty = True  # the answer, so far
         self._found: list[Delivery] = []
         self._passed: list[Delivery] = []
         self._step = _FIRST
@@ -54,7 +63,7 @@ class Polling:
 
     def start(self) -> None:
         """Take the first messages. A poll for none still asks whether the queue is there."""
-        self._take(min(self._most, self._step) if self._group is None else self._step)
+        self._go_on()
 
     def _take(self, most: int) -> None:
         self._broker.take(self._queue, most if self._most else 0, self._taken)
@@ -67,20 +76,29 @@ class Polling:
         full = False
         for delivery in got:
             size = _AROUND + len(delivery.body) + 4 * len(group_of(delivery))
-            if full or len(self._found) == self._most or not self._suits(delivery):
+            if full or not self._most or not self._suits(delivery):
                 self._passed.append(delivery)
-            elif size > self._room and self._found:
+            elif size > self._room and not self._is_empty:
                 full = True
                 self._passed.append(delivery)
             else:
                 self._room -= size
+                self._most -= 1
+                self._is_empty = False
                 self._found.append(delivery)
-        wanted = self._most - len(self._found)
-        if full or not wanted or not got or self._broker.room <= 0:
+        if full or not self._most:
             self._end(self._found)
-            return
-        self._step = self._next_step(got)
-        self._take(min(wanted, self._step) if self._group is None else self._step)
+        elif got and self._broker.room > 0:
+            self._step = self._next_step(got)
+            self._go_on()
+        elif any(delivery.ordering_key for delivery in self._found):
+            found, self._found = self._found, []
+            self._part(found, self._go_on)
+        else:
+            self._end(self._found)
+
+    def _go_on(self) -> None:
+        self._take(min(self._most, self._step) if self._group is None else self._step)
 
     def _next_step(self, got: Sequence[Delivery]) -> int:
         """Return how many to take next: bodies like the last ones should fit the answer."""
@@ -102,7 +120,11 @@ class Polling:
         for delivery in self._passed:
             delivery.release()
         then = self._then
-        del self._then, self._found  # who is told knows this, too: they would keep the bodies
+        del (
+            self._then,
+            self._part,
+            self._found,
+        )  # who is told knows this, too: they would keep the bodies
         then(result)
 
 

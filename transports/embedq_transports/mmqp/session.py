@@ -7,7 +7,7 @@ Does not know: bytes of requests, sockets, how messages are stored.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,7 +25,7 @@ from embedq.names import from_wire
 from embedq.net import ANYBODY, Connection, Credentials, Delivery, Identity, Session
 from embedq.net.timers import Timer
 from embedq.payload import TEXT
-from embedq_transports.mmqp.answers import PONG, encode_error, encode_records
+from embedq_transports.mmqp.answers import END, PONG, encode_error, encode_records
 from embedq_transports.mmqp.faults import Fault
 from embedq_transports.mmqp.limits import MmqpLimits
 from embedq_transports.mmqp.polling import Polling, record_of
@@ -60,14 +60,18 @@ class MmqpSession(Session):
         self._wire = ServerWire(terms.limits)
         self._waiting: deque[Event] = deque()
         self._asking = False  # a login or a poll is under way, and what follows waits for it
+        self._is_within_list = False  # a part of the answer to a poll is written
+        self._is_leaving = False  # all of it is written, and much of it waits
         self._puts = 0
         self._who: tuple[str, str] | None = None
         self._quiet: Timer | None = None
+        self._has_paused = False  # since something came
         self._has_ended = False
         self._over = False
         if not connection.site.asks:
             connection.admit(ANYBODY)
-        connection.reset_if_killed(on=True)
+        self._resets = False  # the kernel does, if this process dies
+        self._must_reset(on=True)
 
     # ------------------------------------------------------------------ called by the network
 
@@ -76,6 +80,7 @@ class MmqpSession(Session):
         if self._quiet is not None:
             self._quiet.cancel()
             self._quiet = None
+        self._has_paused = False
         self._came(self._wire.feed(data))
         if self._wire.waits_for_quiet and not self._over:
             self._quiet = self._connection.later(self._terms.quiet_s, self._is_quiet)
@@ -94,7 +99,9 @@ class MmqpSession(Session):
         """Say so to those who would take an end for success."""
         if self._over:
             return
-        if self._wire.pending or self._waiting or self._asking or self._connection.has_unread:
+        is_asked = self._asking and not (self._is_within_list or self._is_leaving)
+        self._end_list()
+        if self._wire.pending or self._waiting or is_asked or self._connection.has_unread:
             self._waiting.clear()
             self._refuse(Code.SHUTTING_DOWN, "")
         elif self.frames and not self._puts:
@@ -102,6 +109,7 @@ class MmqpSession(Session):
 
     def _is_quiet(self) -> None:
         self._quiet = None
+        self._has_paused = True
         self._came(self._wire.quiet())
 
     def _came(self, events: list[Event]) -> None:
@@ -140,12 +148,12 @@ class MmqpSession(Session):
     def _idle(self) -> None:
         """Close, unless something may still come: it would be lost, and look stored."""
         reading = self._wire.pending and not self._wire.closed
-        if self._has_ended:
+        if self._has_ended or self._connection.site.is_draining:
             self._finish("end")
         elif self.frames and not reading:  # who has asked for nothing yet may still do so
             # A large write of requests is cut where one of them ends, once in a while: who has
             # sent several gets a pause to go on.
-            self._close(waits=self.frames > 1)
+            self._close(waits=self.frames > 1 and not self._has_paused)
 
     def _close(self, *, waits: bool) -> None:
         """Close, once the client has sent nothing for a moment if that `waits`."""
@@ -169,17 +177,24 @@ class MmqpSession(Session):
             self._connection.site.faulty(self._connection, event.code.value, event.text)
             self._finish("protocol")
 
+    def _must_reset(self, *, on: bool) -> None:
+        """Whether an end that nobody has decided must not look like one in good order."""
+        if on is not self._resets:
+            self._resets = on
+            self._connection.reset_if_killed(on=on)
+
     def _finish(self, cause: str) -> None:
         self._over = True
         self._waiting.clear()
         self._connection.unhold()
-        self._connection.reset_if_killed(on=False)
+        if self._connection.is_open:  # else it was cut
+            self._must_reset(on=False)
         # Closing before the client has sent its last byte would reset the connection.
         self._connection.finish(cause, linger=True)
 
     def _refuse(self, code: Code, detail: str) -> None:
         """Send an error line, behind which nothing can stand."""
-        self._connection.write(encode_error(code, detail))
+        self._connection.write(encode_error(code, detail), ends=True)
         self._finish("refused")
 
     # ---------------------------------------------------------------------------------- login
@@ -209,6 +224,7 @@ class MmqpSession(Session):
 
     def _put(self, request: Send) -> None:
         self._puts += 1
+        self._must_reset(on=True)
 
         def stored(result: Receipt | EmbedqError) -> None:
             self._puts -= 1
@@ -230,6 +246,9 @@ class MmqpSession(Session):
 
     def _poll(self, request: Poll | GroupPoll) -> None:
         self._asking = True
+        # A reset would take away what the kernel is still sending of the answer, which is settled;
+        # and where it ends is seen without the end of the connection.
+        self._must_reset(on=bool(self._waiting))
         group, most = None, 1
         if isinstance(request, Poll):
             most = request.count
@@ -237,10 +256,11 @@ class MmqpSession(Session):
             group = request.group
 
         def found(result: Sequence[Delivery] | EmbedqError) -> None:
-            self._asking = False
             for _ in range(polling.not_utf8):
                 self._connection.site.count("passed_over", "not_utf8")
             if isinstance(result, EmbedqError):
+                self._asking = False
+                self._end_list()
                 self._failed(result, request.queue)
             else:
                 self._answer(result)
@@ -251,11 +271,13 @@ class MmqpSession(Session):
             most,
             self._terms.limits.answer_bytes,
             found,
+            self._answer_in_part,
             group=group,
         )
         polling.start()
 
     def _answer(self, found: Sequence[Delivery]) -> None:
+        """End the list of a poll."""
         if self._over:  # it is shutting down, and has said so
             for delivery in found:
                 delivery.release()
@@ -264,9 +286,50 @@ class MmqpSession(Session):
         def left(gone: bool) -> None:  # noqa: FBT001 - what Connection.write says
             for delivery in found:
                 delivery.left(gone)
+            if gone and self._is_leaving:
+                self._asking = self._is_leaving = False
+                self._go()
 
-        self._connection.write(encode_records(map(record_of, found)), left)
-        self._go()
+        records = map(record_of, found)
+        begins, self._is_within_list = not self._is_within_list, False
+        self._connection.write(encode_records(records, begins=begins), left)
+        if self._connection.is_clogged:
+            self._is_leaving = True  # what follows would be too much
+        else:
+            self._asking = False
+            self._go()
+
+    def _answer_in_part(self, found: Sequence[Delivery], go_on: Callable[[], None]) -> None:
+        """Begin the list of a poll, or continue it; go on once what is in it is settled."""
+        if self._over:
+            for delivery in found:
+                delivery.release()
+            return
+        unsettled = len(found)
+
+        def settled(_error: EmbedqError | None) -> None:
+            nonlocal unsettled
+            unsettled -= 1
+            if not unsettled:
+                go_on()
+
+        def left(gone: bool) -> None:  # noqa: FBT001 - what Connection.write says
+            for delivery in found:
+                if gone:
+                    delivery.ack(settled)
+                else:
+                    delivery.release()
+
+        records = map(record_of, found)
+        begins = not self._is_within_list
+        self._is_within_list = True
+        self._connection.write(encode_records(records, begins=begins, ends=False), left)
+
+    def _end_list(self) -> None:
+        """End the answer to a poll that has begun and is not gone on with."""
+        if self._is_within_list and not self._over:
+            self._is_within_list = False
+            self._connection.write(END, ends=True)
 
     def _failed(self, error: EmbedqError, queue: str) -> None:
         if self._over:
