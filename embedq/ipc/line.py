@@ -99,6 +99,7 @@ class Line:
             self._socket.send(data, zmq.NOBLOCK, len(data) < _COPIED_BYTES)
         except zmq.Again:
             self.is_gone = True
+            self._listen()  # it hung up before anybody looked: why is known all the same
 
     def poll(self, seconds: float | None, *, to_send: bool = False) -> bool:
         """Wait for a message, for the end of the host, or to be woken; or until it can send.
@@ -107,8 +108,7 @@ class Line:
         """
         self._poller.modify(self._socket, zmq.POLLIN | zmq.POLLOUT if to_send else zmq.POLLIN)
         found = self._poller.poll(None if seconds is None else max(1, round(seconds * 1000)))
-        while _events(self._monitor) & zmq.POLLIN:
-            self._hear(*_EVENT.unpack(self._monitor.recv_multipart(zmq.NOBLOCK)[0]))
+        self._listen()
         return any(each == self._wake for each, _ in found)
 
     @property
@@ -120,6 +120,11 @@ class Line:
             return f"nobody answers at {self._address}"
         file = self._keys.file.with_name("host.public")
         return f"what listens at {self._address} has not the key of {file}, or is no host"
+
+    def _listen(self) -> None:
+        """Take what the monitor tells."""
+        while _events(self._monitor) & zmq.POLLIN:
+            self._hear(*_EVENT.unpack(self._monitor.recv_multipart(zmq.NOBLOCK)[0]))
 
     def _hear(self, event: int, value: int) -> None:
         self.is_gone = True

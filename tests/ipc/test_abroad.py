@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import zmq
 from embedq.events import Notice
 from embedq.ipc import frames, keys
 from embedq.ipc.abroad import Listening
+from embedq.ipc.line import Line
 from tests.ipc.abroad import free_port, make_keys
 from tests.ipc.conftest import Served
 from tests.ipc.peer import Peer, done, eventually
@@ -182,6 +184,17 @@ def test_a_client_with_the_key_of_another_host_is_refused(abroad: Abroad) -> Non
 
     refused(abroad, lambda: abroad.peer_with(prepare, hello=False))
     assert "another host" in str(abroad.told("client_refused")[0].fields["why"])
+
+
+def test_why_a_host_serves_nobody_is_known_to_who_was_slower_than_its_end(abroad: Abroad) -> None:
+    ada = keys.client_keys(abroad.keys / "ada.secret")
+    wrong = replace(ada, host=ada.pair.public)
+    ours, theirs = socket.socketpair()
+    with ours, theirs, Line(abroad.endpoint, 1_000, ours, wrong) as line:
+        eventually(lambda: not line.can_send)  # it has hung up, and nobody has looked yet
+        line.send(b"hello")
+        assert line.is_gone
+        assert "has not the key" in line.trouble
 
 
 def test_what_is_no_zeromq_at_all_costs_itself(abroad: Abroad) -> None:
