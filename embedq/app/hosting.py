@@ -62,6 +62,10 @@ class Backing(Protocol):
         """Tell the host how a worker of this process ended."""
         ...
 
+    def serve(self) -> None:
+        """Let other processes connect, in a moment; events of that need listeners before."""
+        ...
+
     def wait_until_served(self) -> None:
         """Return once other processes can connect to the host, or never will."""
         ...
@@ -78,8 +82,8 @@ class Backing(Protocol):
 def open_backing(settings: Settings, clock: Clock | None, limits: Limits) -> Backing:
     """Become the host of the file, or connect to the process that is.
 
-    The folder is made if it is missing. Raises StoreInUse for a host that serves nobody, NoHost,
-    and why the file cannot be opened.
+    The folder is made if it is missing. A host serves others from `serve` on. Raises StoreInUse
+    for a host that serves nobody, NoHost, and why the file cannot be opened.
     """
     if settings.path == MEMORY:
         from embedq.broker.host import open_engine  # noqa: PLC0415  # as in _host
@@ -174,6 +178,7 @@ def _link(settings: Settings, clock: Clock | None, limits: Limits) -> Backing | 
 def _successor(settings: Settings, clock: Clock | None, limits: Limits) -> Hosted:
     """Become the next host; returns once the clients of the last one can find it."""
     host = _host(settings, clock, limits)
+    host.serve()
     host.wait_until_served()
     return host
 
@@ -204,7 +209,7 @@ def _of_worker(settings: Settings, limits: Limits) -> Backing:
 
 
 class Hosted:
-    """This process is the host. It serves others as soon as its socket is bound, in a moment."""
+    """This process is the host."""
 
     def __init__(self, desk: Desk, server: Server | None) -> None:
         self.desk = desk
@@ -212,14 +217,16 @@ class Hosted:
         self.token = os.urandom(16)
         self._server = server
         self._starting: threading.Thread | None = None
-        if server is not None:
-            # It takes 50 ms, most of it to load ZeroMQ: nobody here has to wait for it.
+
+    def serve(self) -> None:
+        """Bind the socket. It takes 50 ms, most of it to load ZeroMQ, for which nobody waits."""
+        if self._server is not None:
             name = "embedq-ipc-start"
             self._starting = threading.Thread(target=self._start, name=name, daemon=True)
             self._starting.start()
 
     def _start(self) -> None:
-        assert self._server is not None  # noqa: S101 - see __init__
+        assert self._server is not None  # noqa: S101 - see serve
         try:
             self._server.start()
         except EmbedqError as error:
@@ -315,6 +322,9 @@ class Connected:
     def report_death(self, death: WorkerDeath) -> None:
         """Tell the host how a worker of this process ended."""
         self.desk.report_death(death)
+
+    def serve(self) -> None:
+        """Do nothing: the host serves."""
 
     def wait_until_served(self) -> None:
         """Return at once: this process is connected."""

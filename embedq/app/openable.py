@@ -118,6 +118,7 @@ class Openable:
                 desk.announce()
                 for name, changes in self._declared.items():
                     self._states[name] = desk.declare(name, changes)
+                backing.serve()
             except BaseException:
                 backing.close()
                 raise

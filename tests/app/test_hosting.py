@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from embedq import Broker, StoreInUse
+from embedq.app.hosting import Backing, open_backing
 from embedq.broker.host import open_engine
 from embedq.errors import Empty, NoHost
+from tests.ipc.abroad import free_port, make_keys
 
 OTHER = """
 import sys
@@ -46,6 +49,33 @@ def test_a_second_process_puts_through_the_first(path: Path) -> None:
         assert (length, desk) == ("1", "RemoteDesk")
         with orders.get(60) as delivery:
             assert (delivery.id, delivery.body) == (ident, 7)
+
+
+def open_and_doze(*arguments: object) -> Backing:
+    """Open a file, and go on only when others are served, as a thread that gets no processor."""
+    backing = open_backing(*arguments)  # type: ignore[arg-type]
+    backing.wait_until_served()
+    return backing
+
+
+def hears(broker: Broker, event: str) -> bool:
+    heard = threading.Event()
+    broker.on(event, lambda _: heard.set())
+    with broker:
+        broker.backing.wait_until_served()
+        broker.desk.events.flush(60)
+        return heard.is_set()
+
+
+def test_what_happens_while_a_host_begins_to_serve_is_heard(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("embedq.app.openable.open_backing", open_and_doze)
+    endpoint, keys = f"tcp://127.0.0.1:{free_port()}", make_keys(path.with_name("keys"), "ada")
+    assert hears(Broker(path, endpoint=endpoint, keys=keys), "reachable")
+    blocked = path.with_name("blocked.db")
+    blocked.with_name("blocked.db.ipc").touch()
+    assert hears(Broker(blocked), "not_served")
 
 
 def test_a_process_alone_is_the_host(path: Path) -> None:
