@@ -19,6 +19,7 @@ IDS = [path.relative_to(ROOT).as_posix() for path in PAGES]
 # A page may show code that cannot run by itself as ```python no-run; it says why beside it.
 RUN = "python"
 OUTPUT = "output"
+FIGURE = re.compile(r"(?<![\d.,])\d+[.,]\d+(?![.,]?\d)")
 SHELL = {"console", "sh", "shell", "bash"}
 
 
@@ -82,6 +83,15 @@ def unknown_commands(found: list[Block]) -> list[str]:
     return unknown
 
 
+def stale_figures(readme: str) -> list[str]:
+    """List the figures of "How fast" that are on none of the pages to which it links."""
+    _, _, section = readme.partition("\n## How fast\n")
+    section = section.partition("\n## ")[0]
+    pages = [ROOT / link for link in links(section)]
+    known = set(FIGURE.findall(" ".join(page.read_text() for page in pages)))
+    return [figure for figure in FIGURE.findall(section) if figure not in known]
+
+
 def names_of_tests() -> set[str]:
     """List the tests and test files of the work tree."""
     found: set[str] = set()
@@ -122,6 +132,12 @@ def test_the_tests_that_pages_name_exist() -> None:
         if name not in known
     ]
     assert unknown == []
+
+
+def test_the_figures_of_the_readme_are_those_of_the_last_full_runs() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert stale_figures(readme) == []
+    assert stale_figures(readme.replace("3,741", "37,411")) == ["37,411"]
 
 
 def test_every_page_can_be_reached_from_the_index() -> None:
