@@ -59,6 +59,7 @@ class MemoryStore:
             raise InvalidOption(f"key has {len(key)} bytes instead of {KEY_BYTES}", argument="key")
         self.clock: Clock = SystemClock() if clock is None else clock
         self._failure: BaseException | None = None
+        self.refused = 0
         self.deaths: dict[int, Death] = {}  # nothing outlives the process
         self._begin(State(key, epoch=1, exact=True))
 
@@ -130,16 +131,23 @@ class MemoryStore:
 
     def commit(self, batch: Sequence[Op]) -> None:
         """Do all operations in order, or none of them; raises what `fail_next` was given."""
-        draft = self._open_state().copy()
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
-            raise failure
-        draft.commits += 1
-        for op in batch:
-            apply(op, draft)
-            draft.exact = isinstance(op, Save) and op.exact
+        try:
+            draft = self._open_state().copy()
+            self._fail_as_told()
+            draft.commits += 1
+            for op in batch:
+                apply(op, draft)
+                draft.exact = isinstance(op, Save) and op.exact
+        except Exception:
+            self.refused += 1
+            raise
         self._state = draft
         self.last_seq = draft.last_seq
+
+    def _fail_as_told(self) -> None:
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
 
     def put(self, op: PutPlain) -> bool:
         """Commit one put."""

@@ -83,6 +83,7 @@ class Store(Protocol):
     epoch: int  # rises with every opening
     clean: bool  # the stored counts were exact when we opened
     last_seq: int  # of the last committed put, or a bound from earlier epochs
+    refused: int  # commits that failed so that nothing of them happened, for certain
 
     @property
     def deaths(self) -> Mapping[int, Death]:
@@ -107,7 +108,11 @@ class Store(Protocol):
         ...
 
     def commit(self, batch: Sequence[Op]) -> None:
-        """Do all operations in order, durably and at once; on an error none of them happened."""
+        """Do all operations in order, durably and at once; on an error none of them happened.
+
+        `refused` counts it then. An exception that it does not count came from outside: what
+        happened is not known until `settle_interrupted`.
+        """
         ...
 
     def put(self, op: PutPlain) -> bool:

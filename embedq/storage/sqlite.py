@@ -40,7 +40,7 @@ from embedq.storage.readers import Readers
 from embedq.storage.rows import Death
 from embedq.storage.space import DiskSpace, make_room
 from embedq.storage.staged import STORING
-from embedq.storage.wal import WriteAheadLog
+from embedq.storage.wal import WriteAheadLog, pages_each
 
 #: Seqs are reserved on disk in blocks, so that a single put writes one row and nothing else.
 SEQ_BLOCK = 10_000
@@ -53,8 +53,10 @@ _DEATH = "death:"
 #: Sizes of a put that is one statement, and therefore its own transaction.
 _INSERT_PLAIN = {size: sql.insert_plain(size) for size in sql.LADDER}
 
+#: What a statement can raise, values that cannot be stored included.
+_RAISED = (*ERRORS, MemoryError, OverflowError, TypeError, ValueError)
+
 _PAGE_SHIFT = 12
-_FULL = 2
 _CLOSING_SHIFT = 40
 
 
@@ -105,15 +107,6 @@ def open_store(
         raise
 
 
-def _pages_each(connection: sqlite3.Connection, limits: Limits) -> int:
-    """Return after how many pages to checkpoint.
-
-    NORMAL syncs the log in the checkpoint, too, so each one is kept small.
-    """
-    is_full = connection.execute("PRAGMA synchronous").fetchone()[0] >= _FULL
-    return limits.checkpoint_pages if is_full else limits.checkpoint_pages // 4
-
-
 class SqliteStore(Maintenance):
     """Implements the store port on one database file. See `embedq.storage.port.Store`."""
 
@@ -135,10 +128,11 @@ class SqliteStore(Maintenance):
         self._owner = owner
         self._execute = connection.execute
         self._readers = Readers(self.path)
-        self._wal = WriteAheadLog(connection, _pages_each(connection, limits), clock)
+        self._wal = WriteAheadLog(connection, pages_each(connection, limits), clock)
         self._wal_limit = limits.wal_limit_bytes
         self._page_bytes: int = connection.execute("PRAGMA page_size").fetchone()[0]
         self._stopped: EmbedqError | None = None
+        self.refused = 0
         self._commits = 0
         self._open()
         self._log_files = log_files(placement)  # there now that something was written
@@ -229,10 +223,11 @@ class SqliteStore(Maintenance):
     def commit(self, batch: Sequence[Op]) -> None:
         """Do all operations in one transaction, or none. See the port."""
         if self._stopped is not None:
+            self.refused += 1
             raise self._stopped
+        if self.space.low:
+            self._refuse_puts(batch)
         try:
-            if self.space.low:
-                self._refuse_puts(batch)
             self._commit_group(batch)
         except Exception as error:  # noqa: BLE001  # sorted out and raised again
             self._fail(error, batch)
@@ -301,12 +296,21 @@ class SqliteStore(Maintenance):
 
     def _refuse_puts(self, batch: Sequence[Op]) -> None:
         if any(isinstance(op, STORING) for op in batch):
-            self.space.check()
+            try:
+                self.space.check()
+            except StoreFull:
+                self.refused += 1
+                raise
 
     # ----------------------------------------------------------------------- failure
 
     def _fail(self, error: Exception, batch: Sequence[Op]) -> None:
-        """Roll back, stop the store where it must not go on, and raise what the error means."""
+        """Roll back, stop the store where it must not go on, and raise what the error means.
+
+        An error that neither left a transaction open nor is SQLite's came from outside, as from a
+        signal handler: the commit may have happened, and whoever enters next asks the file.
+        """
+        certain = self.connection.in_transaction or isinstance(error, ERRORS)
         try:
             self._roll_back()
         except Exception as second:  # noqa: BLE001  # whatever it was
@@ -314,7 +318,8 @@ class SqliteStore(Maintenance):
             lost = StoreFailed(f"{self.path}: a failed commit could not be undone: {second}")
             self.stop(lost)
             raise self._stopped or lost from error
-        if isinstance(error, EmbedqError):
+        self.refused += certain
+        if isinstance(error, EmbedqError) or not isinstance(error, _RAISED):
             raise error
         if isinstance(error, MemoryError):
             raise StoreBusy(f"{self.path}: SQLite got no memory") from error
@@ -330,6 +335,7 @@ class SqliteStore(Maintenance):
             elif self.space.drop_ballast():
                 # An ack must pass on a full disk: this is what the ballast is for. The log gets
                 # it first, as a log that begins anew needs no more room for the acks to come.
+                self.refused -= certain  # not yet
                 self.checkpoint()
                 self.commit(batch)
                 return

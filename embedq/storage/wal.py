@@ -15,11 +15,22 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from embedq.clock import Clock
+from embedq.limits import Limits
 
 _BURST: Final = 10
 _BURST_PAGES_S: Final = 8_000  # pages a second
 _BULK: Final = 3
 _BULK_COMMIT: Final = 16  # pages
+_FULL: Final = 2
+
+
+def pages_each(connection: sqlite3.Connection, limits: Limits) -> int:
+    """Return after how many pages to checkpoint.
+
+    NORMAL syncs the log in the checkpoint, too, so each one is kept small.
+    """
+    is_full = connection.execute("PRAGMA synchronous").fetchone()[0] >= _FULL
+    return limits.checkpoint_pages if is_full else limits.checkpoint_pages // 4
 
 
 @dataclass(slots=True)

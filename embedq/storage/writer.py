@@ -118,10 +118,13 @@ class Writer:
             if self._inflight is not None:
                 self._recover()
             self._inflight = op
+            refused = self._store.refused
             try:
                 untidy = self._store.put(op)
-            except EmbedqError:
-                self._inflight = None  # rolled back: nothing happened
+            except Exception:
+                # Not by its type: a signal handler may raise one of ours, too.
+                if self._store.refused != refused:
+                    self._inflight = None  # rolled back: nothing happened
                 raise
             applied(op)
             self._inflight = None
@@ -304,10 +307,13 @@ class Writer:
         ops: list[Op] = []
         for task in batch:
             ops += task.prepare()
+        refused = self._store.refused
         try:
             if ops:
                 self._store.commit(ops)
         except EmbedqError as error:
+            if self._store.refused == refused:
+                raise  # from outside: nobody knows yet what happened
             for task in reversed(batch):  # the last one first, as it built on the others
                 task.undo()
                 task.error = error

@@ -87,6 +87,7 @@ def test_a_commit_that_fails_gives_neither_message_nor_lease(
     waiters = [wait(desk, group) for _ in range(3)]
 
     def fail(batch: Sequence[Op]) -> None:
+        desk.store.refused += 1
         raise StoreFull("no room")
 
     with monkeypatch.context() as patch:

@@ -202,6 +202,7 @@ def test_after_a_failed_settlement_the_lease_still_counts(
     (lease,) = desk.claim(group)
 
     def busy(_batch: object) -> None:
+        desk.store.refused += 1
         raise StoreBusy("somebody has the file")
 
     ways: list[Callable[[], None]] = [

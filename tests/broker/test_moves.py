@@ -50,6 +50,7 @@ def fail_once(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def failing(_batch: object) -> None:
         monkeypatch.setattr(desk.store, "commit", commit)
+        desk.store.refused += 1
         raise StoreBusy("somebody has the file")
 
     monkeypatch.setattr(desk.store, "commit", failing)

@@ -1,6 +1,6 @@
 """Let an exception from outside strike a call at each point where the interpreter lets one in.
 
-Knows: how to count those points, and how to make KeyboardInterrupt arrive at the n-th of them.
+Knows: how to count those points, and how to make an exception arrive at the n-th of them.
 Does not know: what is called, nor what must be true afterwards.
 
 CPython looks for exceptions from outside (Ctrl-C, a timeout of another library) when a function
@@ -13,6 +13,7 @@ function, and the interpreter itself raises it at its next look.
 from __future__ import annotations
 
 import dis
+import signal
 import sys
 from _thread import interrupt_main
 from collections import defaultdict
@@ -35,16 +36,23 @@ def _looks(code: CodeType) -> frozenset[int]:
 class Strike:
     """One call, in the main thread, that is struck at its `number`-th point.
 
-    `where` stays None if it has fewer.
+    `where` stays None if it has fewer. `kind`: what a signal handler of the application raises.
     """
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, kind: type[BaseException] = KeyboardInterrupt) -> None:
         self.number = number
+        self._kind = kind
+        self._raised: BaseException | None = None
         self.points = 0
         self.where: str | None = None
         # Looking up a missing key presses Ctrl-C without an instruction that looks by itself:
         # a call would let the exception strike the trace function.
         self._press: defaultdict[str, None] = defaultdict(interrupt_main)
+
+    def _raise(self, *_: object) -> None:
+        assert self.where is not None, "somebody else has pressed Ctrl-C"
+        self._raised = self._kind("struck")
+        raise self._raised
 
     def _trace(self, frame: FrameType, event: str, argument: object) -> Any:
         frame.f_trace_lines = False
@@ -64,19 +72,24 @@ class Strike:
         interpreter only prints it, and the call goes on.
         """
         before = sys.gettrace()
+        handler = signal.signal(signal.SIGINT, self._raise)
         sys.settrace(self._trace)
         try:
             call()
-        except KeyboardInterrupt:
-            assert self.where is not None, "somebody else has pressed Ctrl-C"
+        except BaseException as error:
+            if self._raised is None or self._raised not in (error, error.__cause__):
+                raise
         finally:
             sys.settrace(before)
+            signal.signal(signal.SIGINT, handler)
         return self.where is not None
 
 
-def strikes(first: int = 1, step: int = 1) -> Iterator[Strike]:
+def strikes(
+    first: int = 1, step: int = 1, kind: type[BaseException] = KeyboardInterrupt
+) -> Iterator[Strike]:
     """Go through the points, every `step`-th. The caller stops when one was not struck."""
     number = first
     while True:
-        yield Strike(number)
+        yield Strike(number, kind)
         number += step

@@ -25,7 +25,7 @@ from embedq.broker.endings import DONE
 from embedq.broker.engine import Engine
 from embedq.broker.host import open_engine
 from embedq.clock import VirtualClock
-from embedq.errors import EmbedqError, StaleLease, StoreFailed
+from embedq.errors import EmbedqError, StaleLease, StoreBusy, StoreFailed
 from embedq.limits import LIMITS
 from embedq.message import draft
 from embedq.storage.writer import Writer
@@ -224,10 +224,11 @@ def interrupt_everywhere(
     crowded: bool = False,
     first: int = 1,
     step: int = 1,
+    kind: type[BaseException] = KeyboardInterrupt,
 ) -> int:
     """Interrupt an operation at each point in turn; return how many there were."""
     followers = itertools.cycle(NEXT)
-    for strike in strikes(first, step):
+    for strike in strikes(first, step, kind):
         ground.fill()
         call = operation(ground)
         # As if others were committing: the operation is handed over to the writing thread.
@@ -287,6 +288,15 @@ def test_an_interrupt_anywhere_leaves_nothing_stuck(ground, name, crowded):
         ground, OPERATIONS[name], crowded=crowded, first=1 + crowded % step, step=step
     )
     assert points > 10
+
+
+@pytest.mark.parametrize("kind", [TimeoutError, StoreBusy, ValueError])
+@pytest.mark.parametrize(
+    "name", ["put", "put_many(5)", "put_drafts", "claim(1)", "ack(1)", "exchange"]
+)
+def test_whatever_a_signal_handler_raises_leaves_nothing_stuck(ground, name, kind):
+    # SQLite, and embedq itself, raise the same types where nothing has happened.
+    assert interrupt_everywhere(ground, OPERATIONS[name], step=STEPS.get(name, 1), kind=kind) > 10
 
 
 @pytest.mark.parametrize("name", ["put", "put_many(5)", "claim(1)", "ack(4)"])

@@ -12,6 +12,7 @@ from typing import cast
 from unittest.mock import patch
 
 from embedq.clock import VirtualClock
+from embedq.errors import EmbedqError
 from embedq.storage.ops import Op, Pause, PutPlain
 from embedq.storage.port import Store
 from embedq.storage.writer import Task, Writer
@@ -30,7 +31,7 @@ class FakeStore:
         self.commits: list[list[int]] = []  # the numbers of the operations
         self.tried: list[list[int]] = []
         self.threads: list[int] = []
-        self.settled = 0
+        self.settled = self.refused = 0
         self.tidied = 0
         self.untidy = False
         self.fail: Callable[[list[int]], BaseException | None] = lambda _: None
@@ -42,6 +43,7 @@ class FakeStore:
         self.threads.append(threading.get_ident())
         error = self.fail(numbers)
         if error is not None:
+            self.refused += isinstance(error, EmbedqError)
             raise error
         self.commits.append(numbers)
 
