@@ -203,13 +203,16 @@ class Broker(Listenable):
         listeners (default: 5 s, unless the broker has been given a grace). While `run` runs,
         this makes it end, from any thread; it then returns at once, with None.
 
-        Raises UsageError in a handler and on the loop of the handlers, which it would wait for.
+        Raises UsageError in a handler and on the loop of the handlers, which it would wait for; so
+        does a signal handler in the midst of a call of its thread. With `run` it never does.
         """
         self._origin.check(self._backing)
         signals = self._signals
         if signals is not None:
             signals.stop()
             return None
+        if self._backing is not None:
+            self._backing.check_caller()
         runner, seconds = self._runner, self.settings.grace_or(grace)
         self._clients_have(grace)
         if runner is not None:

@@ -70,6 +70,10 @@ class Backing(Protocol):
         """Return once other processes can connect to the host, or never will."""
         ...
 
+    def check_caller(self) -> None:
+        """Raise UsageError in a signal handler that `close` would have to wait for."""
+        ...
+
     def ending_on_failure(self, stop: Callable[[], object]) -> AbstractContextManager[None]:
         """Call `stop` when nothing can be stored here any more; leaving raises why."""
         ...
@@ -245,6 +249,10 @@ class Hosted:
         if self._server is not None:
             self._server.report(death)
 
+    def check_caller(self) -> None:
+        """Raise UsageError in a signal handler that has interrupted a commit of its thread."""
+        self.desk.writer.check_caller()
+
     @contextmanager
     def ending_on_failure(self, stop: Callable[[], object]) -> Iterator[None]:
         """Call `stop` when the store has stopped; leaving raises why."""
@@ -328,6 +336,9 @@ class Connected:
 
     def wait_until_served(self) -> None:
         """Return at once: this process is connected."""
+
+    def check_caller(self) -> None:
+        """Return at once: nothing is held here for longer than it takes to queue a request."""
 
     @contextmanager
     def ending_on_failure(self, stop: Callable[[], object]) -> Iterator[None]:  # noqa: ARG002

@@ -23,6 +23,7 @@ from typing import ClassVar, Protocol, TypeVar
 
 from embedq.clock import Clock, SystemClock
 from embedq.errors import EmbedqError, StoreClosed, StoreFailed
+from embedq.storage import reentry
 from embedq.storage.ops import Op, PutPlain
 from embedq.storage.port import Store
 
@@ -141,6 +142,7 @@ class Writer:
         if self._refusal is not None:
             raise self._refusal
         if self._crowded or self._inside or self.lock.locked():
+            self.check_caller()
             gate = allocate_lock()
             gate.acquire()
             task.gate = gate
@@ -157,6 +159,11 @@ class Writer:
                 self._inside.pop(me, None)
         if task.error is not None:
             raise task.error
+
+    def check_caller(self) -> None:
+        """Raise UsageError in a signal handler that has interrupted a commit of its own thread."""
+        if self.lock.locked():
+            reentry.check((_PUT, _RUN) if get_ident() in self._inside else (_PUT,))
 
     def send(self, task: Task, done: Callable[[], object] | None = None) -> None:
         """Commit a task soon, without waiting. `done` is called from the writing thread."""
@@ -372,6 +379,10 @@ class Writer:
         with self._serving:
             self._ended = True
         self._refuse_rest()
+
+
+_PUT = Writer.put.__code__
+_RUN = Writer.run.__code__
 
 
 def _parts(batch: list[Task]) -> list[list[Task]]:
