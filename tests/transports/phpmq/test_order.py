@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import struct
 import threading
 import time
 from contextlib import ExitStack
@@ -97,6 +99,40 @@ def test_what_was_requeued_before_a_new_window_is_behind_the_others(queue, conne
     )
     client.speaks_ttl = True
     assert got(client, 3) == [b"b", b"c", b"a"]
+
+
+@pytest.mark.parametrize("ttls", [(0, 0), (100, 0), (0, 100), (100, 200)])
+def test_what_follows_a_requeue_is_behind_it(queue, connect, ttls):
+    queue.put_many([b"a", b"b", b"c"])
+    client = connect(ttl="never")
+    client.consume(b"Q", 3)
+    first, second, third = (client.receive() for _ in range(3))
+    client.socket.sendall(
+        client.message(5, (1, b"Q"), (3, first.id), (5, b"%d" % ttls[0]))
+        + client.publishing(b"Q", b"d")
+        + client.message(5, (1, b"Q"), (3, second.id), (5, b"%d" % ttls[1]))
+        + client.publishing(b"Q", b"e")
+        + client.message(4, (1, b"Q"), (3, third.id))
+    )
+    assert got(client, 3) == [b"a", b"d", b"b"]
+
+
+@pytest.mark.parametrize("how", ["close", "reset"])
+def test_what_follows_a_requeue_is_stored_when_the_client_leaves(queue, connect, how):
+    queue.put(b"a")
+    client = connect()
+    client.consume(b"Q", 1)
+    first = client.receive()
+    client.socket.sendall(
+        client.message(5, (1, b"Q"), (3, first.id), (5, b"100"))
+        + client.publishing(b"Q", b"b") * 100
+    )
+    if how == "reset":
+        client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.socket.close()
+    client.close()
+    until(lambda: queue.stats().put == 101)
+    assert [each.body for each in queue.get_many(2)] == [b"a", b"b"]
 
 
 def test_what_follows_a_window_that_waits_is_kept_when_the_client_leaves(

@@ -84,9 +84,9 @@ class PhpmqSession(Session):
         self._wire = ServerWire(form=terms.form, limits=terms.limits)
         # By the queue's name on the wire. Usually one: the next request takes its place.
         self._windows: dict[bytes, Subscription] = {}
-        # Acks, requeues and dead letters that have no answer yet, and what comes behind a new
-        # window, which waits for them: or it would bring again what they are about.
-        self._unsettled = 0
+        # Acks, requeues and dead letters that have no answer yet, the requeues among them, and
+        # what waits for them, with all that came behind it (7).
+        self._unsettled = self._moving = 0
         self._waiting: deque[Event] = deque()
         self._is_waiting = self._has_ended = self._is_broken = False
         # The client reads a header once and takes what came for the whole (4).
@@ -98,10 +98,18 @@ class PhpmqSession(Session):
         """Do what has come, in order."""
         self._do(self._wire.feed(data))
 
-    def ended(self) -> None:
+    def ended(self) -> bool:
         """An end of input is a disconnect, behind everything that came before it."""
         self._has_ended = True
         self._do(self._wire.end())
+        return self._is_waiting
+
+    def lost(self, cause: str) -> None:  # noqa: ARG002  # each cause means the same
+        """What is complete counts; nobody waits for the rest any more."""
+        waiting, self._waiting, self._is_waiting = self._waiting, deque(), False
+        for event in waiting:
+            if isinstance(event, (Publish, Ack, DeadLetter)):
+                self._take(event)
 
     def _do(self, events: list[Event]) -> None:
         self.frames += len(events)
@@ -112,14 +120,28 @@ class PhpmqSession(Session):
     def _go_on(self) -> None:
         waiting, self._is_waiting = self._waiting, False
         while waiting:
-            event = waiting[0]
-            if self._unsettled and isinstance(event, Consume):
+            if self._must_wait(waiting[0]):
                 self._is_waiting = True
                 self._connection.hold()
-                self._close_windows(event)  # places that are free meanwhile are not filled
                 return
             self._take(waiting.popleft())
         self._connection.unhold()
+        if self._has_ended and not self._is_broken:
+            self._connection.finish("end")
+
+    def _must_wait(self, event: Event) -> bool:
+        """Whether it would overtake what came before it, which has to ask the store (7)."""
+        match event:
+            case Consume() if self._unsettled:
+                # It would bring again what was settled. Places that are free now stay so.
+                self._close_windows(event)
+                return True
+            case Publish():
+                return self._moving > 0
+            case Requeue():
+                return self._moving > 0 or self._broker.pending_puts > 0
+            case _:
+                return False
 
     def _take(self, event: Event) -> None:
         match event:
@@ -166,6 +188,8 @@ class PhpmqSession(Session):
             self._refuse(result)
         elif self._terms.receipts:
             self._send(Receipt(queue, result.id.encode()))
+        if self._is_waiting:
+            self._go_on()
 
     # ----------------------------------------------------------------------------- consume
 
@@ -215,7 +239,7 @@ class PhpmqSession(Session):
         self._unsettled -= 1
         if error is not None and not isinstance(error, _UNKNOWN):
             self._refuse(error)
-        if self._is_waiting and not self._unsettled:
+        if self._is_waiting:
             self._go_on()
 
     def _requeue(self, event: Requeue) -> None:
@@ -224,22 +248,30 @@ class PhpmqSession(Session):
         delivery = None if window is None else window.find(_text(event.id))
         if delivery is None:
             return
+        self._unsettled += 1
+        self._moving += 1
         expires = self._broker.now_ms() + event.ttl * 1000 if event.ttl else None
         if expires == delivery.expires_at_ms:
-            delivery.settle(RELEASED_TO_TAIL)
+            delivery.settle(RELEASED_TO_TAIL, self._when_moved)
             return
         queue, seq = delivery.queue, delivery.seq
         set_expiry = self._broker.office.set_expiry
 
         def done(result: object) -> None:
-            delivery.settle(RELEASED_TO_TAIL)
-            self._settled(result if isinstance(result, EmbedqError) else None)
+            error = result if isinstance(result, EmbedqError) else None
+            delivery.settle(RELEASED_TO_TAIL, lambda other: self._when_moved(error or other))
 
-        self._unsettled += 1
         # First the time to live: nobody else may get the message with its old one.
         self._broker.call(
             lambda: set_expiry(queue, seq, expires), done, right="consume", queue=queue
         )
+
+    def _when_moved(self, error: EmbedqError | None) -> None:
+        self._connection.called_back(partial(self._moved, error))
+
+    def _moved(self, error: EmbedqError | None) -> None:
+        self._moving -= 1
+        self._settled(error)
 
     def _bury(self, queue: bytes, id: bytes) -> None:
         by = self._broker.protocol
