@@ -222,12 +222,12 @@ def test_only_the_first_member_of_a_first_delivery_is_a_first_acquirer(site, mak
 @pytest.mark.parametrize("asks", [True, False])
 @pytest.mark.parametrize("gone", [True, False])
 def test_what_had_left_and_came_back_has_no_first_acquirer(site, make, asks, gone):
-    one, two = Client("c1"), Client("c2")
-    queue = make(one, two, request_acknowledge=asks)
+    members: list[Any] = [Client("c1"), Client("c2")]
+    queue = make(*members, request_acknowledge=asks)
     first = give(site, Delivery(site, wire_id="m"))
-    for each in (one, two):
+    for each in members:
         each.reads(gone)
-    for each in (one, two):
+    for each in members:
         queue.channel.leave(each)
         for handout in each.debts.all():
             handout.gone(each)
