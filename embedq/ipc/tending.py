@@ -6,7 +6,6 @@ Does not know: who is served, frames, sessions.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -39,6 +38,8 @@ class Tending:
         self._later()
 
     def _later(self) -> None:
+        import asyncio  # noqa: PLC0415  # a client asks for NEEDED here, and loads none
+
         self._timer = asyncio.get_running_loop().call_later(_LOOK_S, self._look)
 
     def end(self) -> None:
