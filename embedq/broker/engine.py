@@ -31,7 +31,7 @@ from embedq.broker.intake import check_batch, row_of, too_large
 from embedq.broker.leases import Deadlines, Lease, counter_before
 from embedq.broker.registry import Registry
 from embedq.broker.state import GroupState, QueueState
-from embedq.broker.telling import tell
+from embedq.broker.telling import tell_dead
 from embedq.broker.upkeep import Upkeep
 from embedq.clock import Clock, SystemClock, parse_duration
 from embedq.errors import ForkedBroker, StaleLease
@@ -334,7 +334,7 @@ class Engine(Registry):
         """Count a dead letter and let the next message of its key move. The lock is held."""
         if op.dead_id is not None:
             group.queue.dead += 1
-            tell(self, "dead", group, op.seq, reason=str(op.reason), detail=op.detail)
+            tell_dead(self, group, op)
             group.count_settled(1, op.removed)
         if key is not None:
             self.key_settled(group, key, op.seq)

@@ -6,13 +6,18 @@ Does not know: when something happens, who listens.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from embedq.broker.state import GroupState
+from embedq.lifecycle import Reason
 from embedq.message import ErrorInfo
 
 if TYPE_CHECKING:
     from embedq.broker.engine import Engine
+    from embedq.storage.ops import Bury
+
+_END: Final = "\n"
+_TEXT_CHARS: Final = 200
 
 
 def tell(engine: Engine, name: str, group: GroupState, seq: int, **fields: object) -> None:
@@ -24,6 +29,17 @@ def tell(engine: Engine, name: str, group: GroupState, seq: int, **fields: objec
         events.emit(name, times=1, queue=queue, group=group.name, id=ident, seq=seq, **fields)
     else:
         events.add(name, queue)
+
+
+def tell_dead(engine: Engine, group: GroupState, op: Bury) -> None:
+    """Emit that a message is dead. The lock may be held."""
+    detail = op.detail
+    if op.reason is Reason.MAX_ATTEMPTS and op.error is not None and engine.events.wanted("dead"):
+        # Its detail only counts attempts, and what each of them met is told below the level of
+        # warnings: without the last one nobody would see why.
+        error = ErrorInfo.decode(op.error)
+        detail = f"{detail}: {error.type}: {error.message.partition(_END)[0][:_TEXT_CHARS]}"
+    tell(engine, "dead", group, op.seq, reason=str(op.reason), detail=detail)
 
 
 def name_of(error: bytes | None) -> str:

@@ -193,6 +193,23 @@ def test_a_lease_that_is_kept_no_more_ends(
 # -------------------------------------------------------------------------------- events
 
 
+def test_a_message_whose_attempts_are_used_up_is_told_with_what_the_last_one_met(
+    desk: Desk, queue: QueueState, group: GroupState
+) -> None:
+    told: list[str] = []
+    desk.events.on("dead", lambda notice: told.append(notice.text.partition(" is dead: ")[2]))
+    desk.put_drafts(queue, [draft(body, max_attempts=1) for body in (b"a", b"b", b"c")])
+    a, b, c = desk.claim(group, 3)
+    error = ErrorInfo("ValueError", "no such item\n(in 5 shops)" + "x" * 9_000)
+    desk.settle([(a, Failed(error)), (b, Failed()), (c, Rejected(detail="why", error=error))])
+    desk.events.flush()
+    assert told == [
+        "max_attempts (attempt 1 of 1 failed: ValueError: no such item)",
+        "max_attempts (attempt 1 of 1 failed)",
+        "rejected (why)",
+    ]
+
+
 def test_what_happens_is_told(
     desk: Desk, queue: QueueState, group: GroupState, clock: VirtualClock
 ) -> None:
@@ -213,7 +230,6 @@ def test_what_happens_is_told(
     assert desk.events.flush()
     assert told == [
         *("retried", "dead", "released"),
-        *("retried", "lease_expired") * 0,
         *("lease_expired", "retried"),
         *("expired", "dead"),
         *("paused", "resumed", "settings_changed"),

@@ -217,7 +217,7 @@ def test_what_happens_in_a_worker_is_told_in_its_application_once(
     fields = app.told("handler_failed")[0]
     assert (fields["queue"], fields["consumer"], fields["seq"]) == ("jobs", "work", 1)
     assert fields["error"] == "ValueError: no 1"
-    assert sum("ValueError: no 1" in record.getMessage() for record in caplog.records) == 1
+    assert sum("attempt 1: ValueError: no 1" in each.getMessage() for each in caplog.records) == 1
     assert app.said() == [["heard", str(os.getpid())]] * 2
     out, err = capfd.readouterr()
     assert "the handler prints 1\nthe handler prints 2\n" in out
