@@ -7,6 +7,7 @@ Does not know: what the command does with them.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -62,8 +63,13 @@ def seconds(text: str, name: str) -> float:
     Raises InvalidOption.
     """
     from embedq.clock import parse_duration  # noqa: PLC0415  # only where there is a duration
+    from embedq.errors import InvalidOption  # noqa: PLC0415  # as above
 
+    value: str | float = text
+    with suppress(ValueError):
+        value = float(text)
     try:
-        return parse_duration(float(text), name)
-    except ValueError:
-        return parse_duration(text, name)
+        return parse_duration(value, name)
+    except InvalidOption as error:
+        error.hint = 'write "200ms", "30s", "5m", "1h30m", "7d", or a number of seconds'
+        raise

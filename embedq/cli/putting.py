@@ -10,7 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
@@ -118,8 +118,9 @@ def put(
             _put_lines(asked, queue, kind, said, source)
             return
         data = source if isinstance(source, bytes) else _read(source)
+    bodies = [(_kind_of(data, kind), data)]  # before a file is made for what is refused
     with access.desk_of(asked, create=True) as desk:
-        (receipt,) = _store(desk, queue, kind, said, [data])
+        (receipt,) = _store(desk, queue, said, bodies)
     if asked.json:
         output.document(_told(receipt, queue))
     else:
@@ -155,18 +156,20 @@ def _options(options: dict[str, Any]) -> PutOptions:
         said["headers"] = _headers(options["headers"])
     attempts = options["max_attempts"]
     if attempts is not None:
-        said["max_attempts"] = None if attempts == _ENDLESS else _whole(attempts)
+        said["max_attempts"] = None if attempts == _ENDLESS else _attempts(attempts)
     return said  # type: ignore[return-value]  # the names are those of PutOptions
 
 
-def _whole(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise InvalidOption(
-            f"--max-attempts {text!r} is not a number from 1 to 255, or {_ENDLESS}",
-            argument="max_attempts",
-        ) from None
+def _attempts(text: str) -> int:
+    with suppress(ValueError):
+        attempts = int(text)
+        if 1 <= attempts <= LIMITS.attempts_max:
+            return attempts
+    raise InvalidOption(
+        f"--max-attempts {text!r} is not a number from 1 to {LIMITS.attempts_max}",
+        hint=f"write a number, or {_ENDLESS}",
+        argument="max_attempts",
+    )
 
 
 def _moment(text: str) -> float:
@@ -239,7 +242,12 @@ def _kind_of(body: bytes, kind: int | None) -> int:
             hint="use --content-type bytes",
         ) from None
     if kind == _JSON:
-        decode(_JSON, body)  # raises InvalidPayload
+        try:
+            decode(_JSON, body)
+        except InvalidPayload as error:
+            raise InvalidPayload(
+                error.message, hint="correct it, or put it as text: --content-type text"
+            ) from error
     return _TEXT if kind is None else kind
 
 
@@ -247,13 +255,13 @@ def _kind_of(body: bytes, kind: int | None) -> int:
 
 
 def _store(
-    desk: DeskPort, queue: str, kind: int | None, options: PutOptions, bodies: Sequence[bytes]
+    desk: DeskPort, queue: str, options: PutOptions, bodies: Sequence[tuple[int, bytes]]
 ) -> list[Receipt]:
     from embedq.app.options import make_draft  # noqa: PLC0415  # --help needs none
 
     state = desk.declare(queue, {})
     now, window = desk.now_ms(), state.policy.dedup_window_ms
-    drafts = [make_draft(_kind_of(body, kind), body, now, window, options) for body in bodies]
+    drafts = [make_draft(kind, body, now, window, options) for kind, body in bodies]
     if state.policy.max_length is None:
         return desk.put_drafts(state, drafts)
     # One by one, so that what there is room for is stored. There may be nobody else to make room:
@@ -304,7 +312,7 @@ def _store_portion(
             raise LimitExceeded(
                 f"line {number} is longer than body_bytes={LIMITS.body_bytes}", limit="body_bytes"
             )
-    return _store(desk, queue, kind, options, portion.lines)
+    return _store(desk, queue, options, [(_kind_of(body, kind), body) for body in portion.lines])
 
 
 def _say_how_far(error: EmbedqError, stored: int) -> None:

@@ -139,8 +139,8 @@ def test_an_error_in_the_middle_says_how_many_lines_are_stored(embedq, monkeypat
         (["put", "q", "x", "--header", "novalue"], "invalid_option", "--header"),
         (["put", "q", "x", "--header", "a=1", "--header", "a=2"], "invalid_option", "twice"),
         (["put", "q", "x", "--max-attempts", "many"], "invalid_option", "--max-attempts"),
-        (["put", "q", "x", "--max-attempts", "256"], "invalid_option", "max_attempts"),
-        (["put", "q", "x", "--max-attempts", "0"], "invalid_option", "max_attempts"),
+        (["put", "q", "x", "--max-attempts", "256"], "invalid_option", "--max-attempts"),
+        (["put", "q", "x", "--max-attempts", "0"], "invalid_option", "--max-attempts"),
         (["put", "q", "x", "--priority", "10"], "usage", "--priority"),
         (["put", "q", "x", "--content-type", "image/png"], "invalid_option", "image/png"),
         (["put", "q", "{", "--content-type", "json"], "invalid_payload", "JSON"),
@@ -153,6 +153,19 @@ def test_a_wrong_argument_is_named_and_nothing_is_put(embedq, args, code, word):
     assert word in error["message"]
     if embedq.db.exists():  # some options are only known to be wrong when the store is open
         assert sum(queue["length"] for queue in embedq.json("queues")["queues"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("args", "hint"),
+    [
+        (["put", "q", "x", "--delay", "soon"], "or a number of seconds"),
+        (["put", "q", "x", "--max-attempts", "256"], "or endless"),
+        (["put", "q", "{", "--content-type", "json"], "--content-type text"),
+    ],
+)
+def test_the_way_out_is_one_of_the_shell_and_no_file_is_made_meanwhile(embedq, args, hint):
+    assert embedq.error(*args)[1]["hint"].endswith(hint)
+    assert not embedq.db.exists()
 
 
 def test_a_body_beyond_the_limit_is_refused_without_reading_all_of_it(embedq, tmp_path):
