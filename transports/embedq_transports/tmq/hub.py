@@ -117,12 +117,12 @@ class Hub:
             channel = self.channels[key_of(name)] = Channel(name, target)
         return channel
 
-    def make_queue(self, channel: Channel, content_type: int) -> Queue:
-        """Return a queue, made if it is missing."""
+    def make_queue(self, channel: Channel, content_type: int, name: str = "") -> Queue:
+        """Return a queue, made if it is missing. `name`: as somebody has made it already."""
         queue = channel.queues.get(content_type)
         if queue is None:
             self._removed.discard((key_of(channel.name), content_type))
-            queue = Queue(self.site, channel, content_type, self.terms)
+            queue = Queue(self.site, channel, content_type, self.terms, name)
             channel.queues[content_type] = queue
             queue.joined_or_left()
         return queue
@@ -170,7 +170,7 @@ class Hub:
                 continue
             channel = self.make_channel(parts[0])
             if channel is not None:
-                self.make_queue(channel, parts[1])
+                self.make_queue(channel, parts[1], name)
 
     def look_now_and_then(self) -> None:
         """Look again and again, for as long as channels have members."""

@@ -206,7 +206,8 @@ class Order:
         layers = (options, *([] if known is None else [known.options]), hub.terms.options)
         terms = queue_terms(layers, hub.terms.deliveries)
         former = None if queue is None else queue.terms
-        name, office = queue_name(channel, content_type), hub.site.broker.office
+        name = queue_name(channel, content_type) if queue is None else queue.name
+        office = hub.site.broker.office
 
         def work() -> None:
             office.declare(name, _changes(terms, former))

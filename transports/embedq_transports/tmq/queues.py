@@ -30,14 +30,16 @@ _NEW: Final = object()
 
 
 class Queue:
-    """A queue, as the members of its channel see it."""
+    """A queue, as the members of its channel see it. `name`: that of the broker's queue."""
 
-    def __init__(self, site: Site, channel: Channel, content_type: int, terms: Terms) -> None:
+    def __init__(
+        self, site: Site, channel: Channel, content_type: int, terms: Terms, name: str = ""
+    ) -> None:
         self._site = site
         self._listener = terms
         self.channel = channel
         self.content_type = content_type
-        self.name = queue_name(channel.name, content_type)
+        self.name = name or queue_name(channel.name, content_type)
         self._subscription: Subscription | None = None
         self._members: list[Member] = []  # those who may consume, in order of joining
         self._last: Member | None = None  # who had the last turn
