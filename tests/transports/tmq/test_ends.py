@@ -81,6 +81,22 @@ def test_who_has_ended_gets_nothing_more_while_what_it_sent_is_stored(
     assert full.get(timeout=60).body == b"b"
 
 
+@pytest.mark.parametrize("end", ["terminate", "end of file"])
+def test_a_pull_right_in_front_of_an_end_takes_nothing(broker, connect, end):
+    client = connect("c1")
+    client.create("jobs", 1, queue_status="pull")
+    client.join("jobs")
+    client.put("jobs", 1, b"x")
+    frames = client.pushing("jobs", 1, b"", wants_response=True).bytes()
+    if end == "terminate":
+        frames += Frame(0x08).bytes()
+    client.socket.sendall(frames)
+    if end == "end of file":
+        client.socket.shutdown(socket.SHUT_WR)
+    assert client.is_closed()
+    assert broker.queue("jobs/1", bytes).get(timeout=60).attempt == 1
+
+
 def test_clients_are_told_when_a_listener_stops(orders, connect, listen):
     client = connect("c", acknowledge=True)
     client.join("orders")

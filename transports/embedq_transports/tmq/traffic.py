@@ -202,6 +202,9 @@ class Traffic:
         self._broker.take(queue.name, 1, taken, group=self._hub.terms.group)
 
     def _pulled(self, request: Frame, queue: Queue, delivery: Delivery) -> None:
+        if not self._hub.is_online(self._session):
+            delivery.release()  # it has ended since it asked, and reads no more
+            return
         # What the client will acknowledge is the answer, under the id of its request.
         message, handout = queue.prepare(delivery, request.message_id)
         message = replace(message, first_acquirer=queue.is_new(delivery), acknowledge=handout.asks)
