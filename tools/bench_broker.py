@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from time import thread_time
@@ -21,7 +20,7 @@ from bench_broker_peers import PEERS, versions
 from bench_broker_sides import Host
 from bench_cells import Single
 from bench_figures import Figure, Row, latency_table, number, ratio_table, table, value_table
-from bench_run import Benchmark, Group, Options, Run, Say, Seen
+from bench_run import Benchmark, Group, Options, Run, Say, Seen, size_of
 from embedq.broker.engine import Engine
 from embedq.broker.moves import Claim
 from embedq.workers.runner import Runner
@@ -49,6 +48,14 @@ class BrokerRun(Run):
     def groups(self) -> Sequence[Group]:
         """Return the groups of cells that the wanted rows need."""
         return plan.wanted(self.keys, self.size)
+
+    def do_rest(self, say: Say) -> None:
+        """Measure imports, and a broker that has nothing to do."""
+        if "import" in self.keys:
+            self.values += importing(self.size.imports)
+        if "idle" in self.keys:
+            say(f"watching an idle broker for {self.size.idle_s:g} s")
+            self.values.append(idling(self.folder, self.size.idle_s))
 
     def race(self, group: Group) -> dict[str, Figure]:
         """Run the cells of a group in turns; where times are compared, in many short ones.
@@ -95,22 +102,13 @@ class BrokerRun(Run):
 
 def measure(asked: Options, say: Say) -> BrokerRun:
     """Do what was asked for. Raises PeersMissing before anything is measured."""
-    size = plan.QUICK if asked.quick else plan.FULL
-    if asked.rounds:
-        size = replace(size, rounds=asked.rounds)
+    size = size_of(asked, plan.QUICK, plan.FULL)
     budget = QUICK_BUDGET_S if asked.quick else BUDGET_S
     peers = versions() if plan.PEER_KEYS & set(asked.keys) else {}
     with machine.scratch(asked.folder) as folder:
         run = BrokerRun(size, asked.keys, folder, budget)
         run.peers = peers
-        run.look_at_machine(size.syncs)
-        run.do_rounds(say)
-        if "import" in asked.keys:
-            run.values += importing(size.imports)
-        if "idle" in asked.keys:
-            say(f"watching an idle broker for {size.idle_s:g} s")
-            run.values.append(idling(folder, size.idle_s))
-        run.look_at_machine(size.syncs)
+        run.do_all(say)
     return run
 
 

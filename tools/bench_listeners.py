@@ -7,7 +7,6 @@ Does not know: how a cell works (bench_listener_sides.py), the goals (bench_list
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -18,7 +17,7 @@ import bench_listener_sides as sides
 import bench_machine as machine
 from bench_figures import Row, number, ratio_table, value_table
 from bench_listener_wires import TEXT, WIRES
-from bench_run import Benchmark, Group, Opener, Options, Run, Say, Seen
+from bench_run import Benchmark, Group, Opener, Options, Run, Say, Seen, size_of
 
 BUDGET_S = 330.0
 QUICK_BUDGET_S = 90.0
@@ -49,6 +48,12 @@ class ListenerRun(Run):
         """Return the rows that were wanted."""
         return [row for row in plan.ROWS if row.key in self.keys]
 
+    def do_rest(self, say: Say) -> None:
+        """Measure the memory of connections."""
+        if "memory" in self.keys:
+            say("looking at the memory of connections")
+            self.remember()
+
     def remember(self) -> None:
         """Measure the memory of connections, protocol by protocol."""
         for wire in WIRES.values():
@@ -69,9 +74,7 @@ class ListenerRun(Run):
 
 def measure(asked: Options, say: Say) -> ListenerRun:
     """Do what was asked for. Raises PeersMissing before anything is measured."""
-    size = plan.QUICK if asked.quick else plan.FULL
-    if asked.rounds:
-        size = replace(size, rounds=asked.rounds)
+    size = size_of(asked, plan.QUICK, plan.FULL)
     budget = QUICK_BUDGET_S if asked.quick else BUDGET_S
     with machine.scratch(asked.folder) as folder:
         run = ListenerRun(size, asked.keys, folder, budget)
@@ -79,12 +82,7 @@ def measure(asked: Options, say: Say) -> ListenerRun:
             run.peer = peer.versions()
         elif run.groups():
             say(peer.HINT)
-        run.look_at_machine(size.syncs)
-        run.do_rounds(say)
-        if "memory" in asked.keys:
-            say("looking at the memory of connections")
-            run.remember()
-        run.look_at_machine(size.syncs)
+        run.do_all(say)
     return run
 
 

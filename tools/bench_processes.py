@@ -7,7 +7,6 @@ Does not know: how a cell works (bench_process_sides.py), the goals (bench_proce
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -26,7 +25,7 @@ from bench_figures import (
 )
 from bench_process_peers import PEERS, REDIS_HINT, has_redis, versions
 from bench_process_sides import application
-from bench_run import Benchmark, Group, Options, Run, Say, Seen
+from bench_run import Benchmark, Group, Options, Run, Say, Seen, size_of
 
 BUDGET_S = 330.0
 QUICK_BUDGET_S = 90.0
@@ -59,6 +58,12 @@ class ProcessRun(Run):
         """Return the rows that were wanted."""
         sidecar = (*bench_sidecar.ROWS, *bench_sidecar.LATENCIES)
         return [row for row in (*plan.ROWS, *plan.LATENCIES, *sidecar) if row.key in self.keys]
+
+    def do_rest(self, say: Say) -> None:
+        """Measure idle workers."""
+        if "idle" in self.keys:
+            say(f"watching idle workers for {self.size.idle_s:g} s")
+            self.idle()
 
     def idle(self) -> None:
         """Measure the CPU of an application with 8 workers on 5 queues that has nothing to do."""
@@ -112,9 +117,7 @@ class ProcessRun(Run):
 
 def measure(asked: Options, say: Say) -> ProcessRun:
     """Do what was asked for. Raises PeersMissing before anything is measured."""
-    size = plan.QUICK if asked.quick else plan.FULL
-    if asked.rounds:
-        size = replace(size, rounds=asked.rounds)
+    size = size_of(asked, plan.QUICK, plan.FULL)
     budget = QUICK_BUDGET_S if asked.quick else BUDGET_S
     peers = versions() if "workers" in asked.keys else {}
     with machine.scratch(asked.folder) as folder:
@@ -122,12 +125,7 @@ def measure(asked: Options, say: Say) -> ProcessRun:
         run.peers = peers
         if peers and not run.has_redis:
             say(REDIS_HINT)
-        run.look_at_machine(size.syncs)
-        run.do_rounds(say)
-        if "idle" in asked.keys:
-            say(f"watching idle workers for {size.idle_s:g} s")
-            run.idle()
-        run.look_at_machine(size.syncs)
+        run.do_all(say)
     return run
 
 

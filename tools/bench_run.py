@@ -10,11 +10,11 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import bench_machine as machine
 from bench_cells import Cell, race
@@ -36,6 +36,15 @@ class Pace:
     slot_s: float
     slices: int
     syncs: int
+
+
+SizeT = TypeVar("SizeT", bound=Pace)
+
+
+def size_of(asked: Options, quick: SizeT, full: SizeT) -> SizeT:
+    """Return the size of a run: one of two, with other rounds if that was asked for."""
+    size = quick if asked.quick else full
+    return replace(size, rounds=asked.rounds) if asked.rounds else size
 
 
 class Seen(NamedTuple):
@@ -91,6 +100,16 @@ class Run(ABC):
     @abstractmethod
     def groups(self) -> Sequence[Group]:
         """Return the groups of cells that the wanted rows need."""
+
+    def do_all(self, say: Say) -> None:
+        """Do the rounds and what has none, and look at the machine before and after it."""
+        self.look_at_machine(self.pace.syncs)
+        self.do_rounds(say)
+        self.do_rest(say)
+        self.look_at_machine(self.pace.syncs)
+
+    def do_rest(self, say: Say) -> None:  # noqa: B027  # not everyone has any
+        """Measure what was wanted and has no rounds."""
 
     def do_rounds(self, say: Say) -> None:
         """Run every wanted cell once in each round, every other round backwards."""

@@ -7,14 +7,14 @@ Does not know: how a pass is made (bench_spark_sides.py), the command line.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
 import bench_machine as machine
 from bench_figures import Figure, Row, Value, number, ratio_table, value_table
-from bench_run import Benchmark, Group, Options, Pace, Run, Say, Seen
+from bench_run import Benchmark, Group, Options, Pace, Run, Say, Seen, size_of
 from embedq.errors import MissingExtra
 
 if TYPE_CHECKING:
@@ -175,9 +175,7 @@ def _every_column() -> str:
 def measure(asked: Options, say: Say) -> SparkRun:
     """Do what was asked for. Raises MissingExtra before anything is measured."""
     _need_spark()
-    size = QUICK if asked.quick else FULL
-    if asked.rounds:
-        size = replace(size, rounds=asked.rounds)
+    size = size_of(asked, QUICK, FULL)
     with machine.scratch(asked.folder) as folder:
         run = SparkRun(size, asked.keys, folder)
         run.look_at_machine(size.syncs)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from time import thread_time
@@ -27,7 +26,7 @@ from bench_figures import (
     ratio_table,
     value_table,
 )
-from bench_run import Benchmark, Group, Opener, Options, Run, Say, Seen
+from bench_run import Benchmark, Group, Opener, Options, Run, Say, Seen, size_of
 from embedq.broker.engine import Engine
 
 BUDGET_S = 600.0
@@ -76,6 +75,14 @@ class StoreRun(Run):
         return self.take_turns(group, seconds, computing(wanted=busy))
 
     # --------------------------------------------------------------- after the rounds
+
+    def do_rest(self, say: Say) -> None:
+        """Measure a paced load, and a long backlog."""
+        if "paced" in self.keys:
+            self.do_paced()
+        if "huge" in self.keys:
+            say("building the long backlog")
+            self.do_huge()
 
     def do_huge(self) -> None:
         """Measure opening, memory and rates with five million messages waiting."""
@@ -209,20 +216,11 @@ def self_test(folder: Path) -> list[Seen]:
 
 def measure(asked: Options, say: Say) -> StoreRun:
     """Do what was asked for."""
-    size = plan.QUICK if asked.quick else plan.FULL
-    if asked.rounds:
-        size = replace(size, rounds=asked.rounds)
+    size = size_of(asked, plan.QUICK, plan.FULL)
     budget = QUICK_BUDGET_S if asked.quick else BUDGET_S
     with machine.scratch(asked.folder) as folder:
         run = StoreRun(size, asked.keys, folder, budget)
-        run.look_at_machine(size.syncs)
-        run.do_rounds(say)
-        if "paced" in asked.keys:
-            run.do_paced()
-        if "huge" in asked.keys:
-            say("building the long backlog")
-            run.do_huge()
-        run.look_at_machine(size.syncs)
+        run.do_all(say)
     return run
 
 

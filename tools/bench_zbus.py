@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +19,7 @@ import bench_machine as machine
 from bench_figures import Row, Value, ratio_table, value_table
 from bench_listener_wires import TEXT, ZBUS, ZBUS_HTTP, Wire
 from bench_process_sides import Program
-from bench_run import Benchmark, Group, Opener, Options, Run, Say, Seen
+from bench_run import Benchmark, Group, Opener, Options, Run, Say, Seen, size_of
 
 BUDGET_S, QUICK_BUDGET_S = 180.0, 60.0
 ROUNDS_SHARE = 0.85
@@ -130,6 +129,12 @@ class ZbusRun(Run):
         """Return the rows that were wanted."""
         return [row for row in ROWS if row.key in self.keys]
 
+    def do_rest(self, say: Say) -> None:
+        """Measure the memory of connections."""
+        if "memory" in self.keys:
+            say("looking at the memory of connections")
+            self.remember()
+
     def remember(self) -> None:
         """Measure the memory of WebSockets."""
         with self.fresh() as folder:
@@ -156,18 +161,11 @@ class ZbusRun(Run):
 
 def measure(asked: Options, say: Say) -> ZbusRun:
     """Do what was asked for."""
-    size = plan.QUICK if asked.quick else plan.FULL
-    if asked.rounds:
-        size = replace(size, rounds=asked.rounds)
+    size = size_of(asked, plan.QUICK, plan.FULL)
     budget = QUICK_BUDGET_S if asked.quick else BUDGET_S
     with machine.scratch(asked.folder) as folder:
         run = ZbusRun(size, asked.keys, folder, budget)
-        run.look_at_machine(size.syncs)
-        run.do_rounds(say)
-        if "memory" in asked.keys:
-            say("looking at the memory of connections")
-            run.remember()
-        run.look_at_machine(size.syncs)
+        run.do_all(say)
     return run
 
 
