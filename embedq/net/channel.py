@@ -147,6 +147,11 @@ class Channel(asyncio.BufferedProtocol):
             if not self._held and self._transport is not None and not self.has_ended:
                 self._transport.resume_reading()
 
+    @property
+    def is_held(self) -> bool:
+        """Whether it is held for any reason."""
+        return bool(self._held)
+
     def holds(self, why: str) -> bool:
         """Whether it is held for a reason."""
         return why in self._held

@@ -379,6 +379,8 @@ class Connection:
             return None
         if self.identity is None and limits.login_s and now - self.since >= limits.login_s:
             return "login_timeout"
+        if channel.is_held and self._frame_at is not None:
+            self._frame_at = now  # it is we who do not read
         since = self._frame_at
         if since is not None and limits.frame_s and now - since >= limits.frame_s:
             return "frame_timeout"

@@ -196,6 +196,26 @@ def test_who_does_not_log_in_in_time_is_cut(listen, clock):
     client.close()
 
 
+def test_a_frame_has_no_deadline_while_it_is_we_who_do_not_read(broker, listen, clock):
+    full = broker.queue("full", max_length=1)
+    listener = listen(frame_s=10, pending_puts=2)
+    client = Client(listener)
+    client.socket.sendall(b"PUT full a\nPUT full b\nPUT full c\nPUT fu")
+    assert client.line().startswith("STORED")
+    eventually(lambda: listener.stats.bytes_in == 39)
+    clock.advance(11)
+    listener.look()
+    client.socket.sendall(b"ll d\n")
+    bodies = set()
+    for _ in range(4):
+        with full.get(60) as message:
+            bodies.add(message.body)
+    assert bodies == {b"a", b"b", b"c", b"d"}
+    for _ in range(3):
+        assert client.line().startswith("STORED")
+    client.close()
+
+
 def test_a_frame_has_its_time_and_each_frame_begins_anew(listen, clock):
     listener = listen(frame_s=10)
     client, other = Client(listener), Client(listener)
