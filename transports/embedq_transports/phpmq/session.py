@@ -120,7 +120,9 @@ class PhpmqSession(Session):
     def _go_on(self) -> None:
         waiting, self._is_waiting = self._waiting, False
         while waiting:
-            if self._must_wait(waiting[0]):
+            event = waiting[0]
+            # Only a requeue waits for puts: all others, if nothing is to be settled, need no look.
+            if (self._unsettled or isinstance(event, Requeue)) and self._must_wait(event):
                 self._is_waiting = True
                 self._connection.hold()
                 return
