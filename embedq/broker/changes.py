@@ -6,7 +6,7 @@ Does not know: when they are due (upkeep.py), SQL.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from embedq.broker.leases import Lease
@@ -168,6 +168,18 @@ class SaveCounts(Task):
         floors = {id_: floor for id_, floor, _ in self._op.groups}
         for group in self._engine.groups():
             group.floor = max(group.floor, floors.get(group.id, 0))
+
+
+def last_tasks(engine: Engine, keep: Collection[Lease], *, release: bool) -> Iterator[Task]:
+    """Return what is committed at the end, once nobody else commits any more.
+
+    Else a claim that came behind the releases would be found open, and count as an attempt; and
+    whatever came behind the counts would let the next host look for a crash.
+    """
+    for group in engine.groups() if release else ():
+        held = [lease for lease in group.leases.values() if lease not in keep]
+        yield Releases(engine, group, held)
+    yield SaveCounts(engine, exact=engine.counts_exact, closes=True)
 
 
 class Expire(Task):

@@ -93,7 +93,6 @@ class Desk(Engine):
     ) -> None:
         super().__init__(store, clock=clock, limits=limits, session=session)
         self.opened_at = self.monotonic()
-        self._was_clean = store.clean
         self._office: Office | None = None
         self._aput: Callable[[QueueState, bytes, int], Awaitable[int]] | None = None
         self.events.clock = self.clock
@@ -363,7 +362,8 @@ class Desk(Engine):
         """Tell that the host is open, and if its last one did not close the file."""
         epoch = self.store.epoch
         self.events.emit("started", path=self.path, epoch=epoch)
-        if not self._was_clean and epoch > 1:
+        # Not by `clean`: a host that was short and ended well may have had no time to count.
+        if epoch - 1 in self.store.deaths:
             cause = self.end_of(epoch - 1)
             self.events.emit("unclean_start", path=self.path, epoch=epoch, cause=cause)
 

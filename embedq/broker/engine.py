@@ -372,13 +372,8 @@ class Engine(Registry):
         self.upkeep.stop()
         clean = False
         try:
-            if release and self.store.stopped is None:
-                for group in self.groups():
-                    # Some may be settled meanwhile by others: that is no failure of the close.
-                    held = [lease for lease in group.leases.values() if lease not in keep]
-                    self.writer.run(settling.Releases(self, group, held))
             if self.store.stopped is None:
-                self.writer.run(changes.SaveCounts(self, exact=self.counts_exact, closes=True))
+                self.writer.close(changes.last_tasks(self, keep, release=release))
                 clean = True
         finally:
             self.writer.close()

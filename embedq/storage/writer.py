@@ -14,18 +14,20 @@ finds the mark of the interrupted commit and lets store and book settle what rea
 
 from __future__ import annotations
 
-import threading
 from _thread import allocate_lock, get_ident, start_new_thread
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import ClassVar, Protocol, TypeVar
+from typing import TypeVar
 
 from embedq.clock import Clock, SystemClock
 from embedq.errors import EmbedqError, StoreClosed, StoreFailed
 from embedq.storage import reentry
 from embedq.storage.ops import Op, PutPlain
 from embedq.storage.port import Store
+from embedq.storage.task import Book, Task, parts
+
+__all__ = ["Task", "Writer"]
 
 T = TypeVar("T")
 
@@ -36,44 +38,6 @@ _COMMON = frozenset({"store_busy", "store_failed", "store_corrupt", "store_close
 #: Where a commit takes less, waiting for company costs more than it saves.
 _WORTH_LINGERING_S = 0.0002
 _LONGEST_LINGER_S = 0.002
-
-
-class Task:
-    """Work for the writer: operations to commit, what to do before and after under the lock."""
-
-    __slots__ = ("done", "error", "gate", "size")
-
-    #: Rough number of bytes to store; bounds a group.
-    size: int
-
-    #: Whether `prepare` must find every task that came before applied, and those that come later
-    #: what this one leaves: it then has a commit of its own.
-    alone: ClassVar[bool] = False
-
-    def __init__(self, size: int = 0) -> None:
-        self.size = size
-        self.gate: threading.Lock | None = None
-        self.error: BaseException | None = None
-        self.done: Callable[[], object] | None = None
-
-    def prepare(self) -> Sequence[Op]:
-        """Return the operations, as things stand now. Called again if a commit is repeated."""
-        raise NotImplementedError
-
-    def apply(self) -> None:
-        """Bring memory up to date: the operations are committed."""
-        raise NotImplementedError
-
-    def undo(self) -> None:
-        """Take back what `prepare` did: nothing was committed."""
-
-
-class Book(Protocol):
-    """What is kept in memory beside the store, from the writer's point of view."""
-
-    def interrupted(self) -> None:
-        """Forget and look again: a commit was interrupted and may or may not have happened."""
-        ...
 
 
 class Writer:
@@ -116,8 +80,8 @@ class Writer:
                 raise self._refusal
             return False
         with self.lock:
-            if self._inflight is not None:
-                self._recover()
+            if self._inflight is not None or self._refusal is not None:
+                self.settle()
             self._inflight = op
             refused = self._store.refused
             try:
@@ -153,6 +117,7 @@ class Writer:
             try:
                 self._inside[me] = None
                 with self.lock:
+                    self.settle()
                     self._commit([task])
                     self._store.after_commit()
             finally:
@@ -299,7 +264,7 @@ class Writer:
         """Commit a group, leaving each task's error with it. The lock is held."""
         if self._inflight is not None:
             self._recover()
-        for part in _parts(batch):
+        for part in parts(batch):
             self._inflight = part
             self.groups += 1
             if not self._try(part) and len(part) > 1:
@@ -371,27 +336,24 @@ class Writer:
         self._serving = allocate_lock()
         self._ended = True
 
-    def close(self) -> None:
-        """Commit what waits, end the writing thread, refuse the rest."""
+    def close(self, last: Iterable[Task] = ()) -> None:
+        """Commit what waits, end the writing thread, refuse the rest; then commit `last` alone.
+
+        Nobody else commits before, between or after those. Raises what the first one raised that
+        failed; safe to call twice.
+        """
         self.refuse(StoreClosed("the broker has stopped meanwhile"))
         self._tasks.put(None)
         self._write()  # what waits is committed here, unless somebody serves
         with self._serving:
             self._ended = True
         self._refuse_rest()
+        with self.lock:
+            for task in last:
+                self._commit([task])
+                if task.error is not None:
+                    raise task.error
 
 
 _PUT = Writer.put.__code__
 _RUN = Writer.run.__code__
-
-
-def _parts(batch: list[Task]) -> list[list[Task]]:
-    """Cut a group where a task wants a commit of its own."""
-    if len(batch) == 1 or not any(task.alone for task in batch):
-        return [batch]
-    parts: list[list[Task]] = []
-    for task in batch:
-        if not parts or task.alone or parts[-1][-1].alone:
-            parts.append([])
-        parts[-1].append(task)
-    return parts

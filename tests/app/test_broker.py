@@ -309,6 +309,18 @@ def test_an_unclean_end_is_told(path: Path) -> None:
     assert len(told) == 1
 
 
+def test_an_unclean_end_is_told_once_however_short_those_are_who_come_after_it(path: Path) -> None:
+    subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False, timeout=60)
+    told: list[str] = []
+    for _ in range(3):  # none of them lives long enough to count what is stored
+        broker = Broker(path)
+        broker.on("unclean_start", lambda notice: told.append(notice.text))
+        broker.queue("orders").put("x")
+        broker.desk.events.flush()
+        broker.stop()
+    assert len(told) == 1
+
+
 def test_a_broker_that_is_not_open_works_in_the_children_of_a_fork(path: Path) -> None:
     program = f"""
 import os

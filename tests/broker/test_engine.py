@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from embedq.broker import moves
 from embedq.broker.desk import Desk
 from embedq.broker.host import open_engine
 from embedq.broker.state import GroupState, QueueState
@@ -22,6 +24,8 @@ from embedq.errors import (
 from embedq.lifecycle import Outcome, Reason
 from embedq.message import AttemptRecord, ErrorInfo, draft
 from embedq.policy import QueuePolicy
+from embedq.storage.ops import Op
+from embedq.storage.task import Task
 from tests.conformance.scenario import attempts_of
 
 
@@ -263,18 +267,40 @@ def test_a_consumer_that_settles_while_the_engine_closes_does_not_disturb_it(
     queue = desk.queue("orders")
     desk.put_many(queue, [b"body"] * 2)
     first, _ = desk.claim(desk.group(queue), 2)
-    run = desk.writer.run
+    close = desk.writer.close
 
-    def slow(task) -> None:
-        monkeypatch.setattr(desk.writer, "run", run)
-        desk.ack(first)  # between the look at the leases and their release
-        run(task)
+    def slow(last: Iterable[Task] = ()) -> None:
+        monkeypatch.setattr(desk.writer, "close", close)
+        desk.ack(first)  # at the last moment: nobody else commits any more behind this
+        close(last)
 
-    monkeypatch.setattr(desk.writer, "run", slow)
+    monkeypatch.setattr(desk.writer, "close", slow)
     desk.close()
     with opened(path, clock) as desk:
         assert desk.counts_exact
         assert [lease.seq for lease in desk.claim(desk.group(desk.queue("orders")), 9)] == [2]
+
+
+def test_a_claim_that_comes_while_the_engine_closes_is_no_attempt_and_no_unclean_end(
+    path: Path, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = opened(path, clock)
+    group = desk.group(desk.queue("orders"))
+    desk.put_many(group.queue, [b"a", b"b"])
+    desk.claim(group)
+    commit = desk.store.commit
+
+    def then_another_comes(batch: Sequence[Op]) -> None:
+        commit(batch)
+        with suppress(StoreClosed):
+            desk.writer.send(moves.Claim(desk, group, 2, 30.0, desk.session))
+
+    monkeypatch.setattr(desk.store, "commit", then_another_comes)
+    desk.close()
+    with opened(path, clock) as desk:
+        assert desk.store.clean
+        again = desk.claim(desk.group(desk.queue("orders")), 2)
+        assert [(lease.seq, lease.attempt) for lease in again] == [(1, 1), (2, 1)]
 
 
 def test_a_closed_engine_refuses_everything_and_closes_once(

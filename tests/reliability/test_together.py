@@ -13,7 +13,7 @@ from embedq.clock import VirtualClock
 from embedq.errors import StaleLease
 from embedq.message import draft
 from embedq.policy import QueuePolicy
-from embedq.storage.writer import Task, _parts
+from embedq.storage.task import Task, parts
 from tests.reliability.invariants import Checker
 from tests.reliability.invariants_events import Elapsed, Event, body
 from tests.reliability.invariants_file import read
@@ -170,4 +170,4 @@ def test_a_task_that_stays_alone_splits_a_group(tmp_path):
     tasks: list[Task] = [
         kind([]) for kind in (Social, Social, Alone, Social, Alone, Alone, Social, Social)
     ]
-    assert [len(part) for part in _parts(tasks)] == [2, 1, 1, 1, 1, 2]
+    assert [len(part) for part in parts(tasks)] == [2, 1, 1, 1, 1, 2]
