@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import socket
 from pathlib import Path
 
@@ -9,11 +10,18 @@ from embedq.ipc import keys
 
 
 def free_port() -> int:
-    """Return a port that nobody listens at now. Another test cannot get it for a while."""
-    with socket.socket() as made:
-        made.bind(("127.0.0.1", 0))
-        port: int = made.getsockname()[1]
-        return port
+    """Return a port at which nobody listens, and which is nobody else's until this process ends.
+
+    A port that was only looked up is given away again at once, to a listener at port 0 or to a
+    client that connects somewhere: in a crowd thousands do while a host starts again. One that is
+    bound is not, and with SO_REUSEADDR hosts can listen at it all the same.
+    """
+    kept = socket.socket()
+    atexit.register(kept.close)
+    kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    kept.bind(("127.0.0.1", 0))
+    port: int = kept.getsockname()[1]
+    return port
 
 
 def make_keys(folder: Path, *clients: str) -> Path:

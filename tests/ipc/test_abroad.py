@@ -222,6 +222,7 @@ def test_the_list_of_keys_counts_for_the_next_connection(abroad: Abroad) -> None
 def test_an_address_that_somebody_has_is_taken_as_soon_as_it_is_free(closed: Abroad) -> None:
     port = int(closed.endpoint.rpartition(":")[2])
     with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         other.bind(("127.0.0.1", port))
         other.listen()
         closed.serve()
