@@ -89,6 +89,11 @@ class Connection:
         return self.channel.is_open and self.cause is None
 
     @property
+    def is_closing(self) -> bool:
+        """Whether nothing more is taken in: what has come and is not done yet must not be."""
+        return self._closing
+
+    @property
     def unsent(self) -> int:
         """Bytes that wait to be sent."""
         return self.channel.unsent

@@ -20,16 +20,17 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import pytest
 
-from embedq import Broker
+from embedq import Broker, InvalidOption
 from embedq.app.listeners import BrokerListener
 from embedq.net import Connection, NetLimits, Session, Site
 from tests.transports.wire_checks import no_collector
 
 PATIENCE_S = 30.0
+_SHORT, _MUCH = 1_000, 8_000_000  # bytes; no kernel keeps so much for who reads nothing
 
 
 class Caller(Protocol):
@@ -75,6 +76,8 @@ class Dialect:
     garbage: bytes | None = b"\x00\xff\x00\xff" * 64
     #: The beginning of a frame, and no more of it.
     fragment: bytes | None = None
+    #: An orderly end in the middle of a frame may be the end of a shorter one.
+    end_completes = False
     #: Bodies that come back byte for byte.
     bodies: tuple[bytes, ...] = (b"", b"x", b"\x00\xff\r\n|:", "Grüße".encode(), b"b" * 100_000)
 
@@ -109,6 +112,13 @@ def reset(caller: Caller) -> None:
     os.close(caller.socket.detach())
 
 
+def one_at_a_time(sock: socket.socket, data: bytes) -> None:
+    """Take the place of `sendall`: the other end reads a byte, or a few, at once."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for byte in data:
+        sock.send(bytes((byte,)))
+
+
 def is_cut(sock: socket.socket) -> bool:
     """Wait for the end of a connection; what comes before it is read and thrown away."""
     sock.settimeout(PATIENCE_S)
@@ -117,6 +127,8 @@ def is_cut(sock: socket.socket) -> bool:
             pass
     except ConnectionError:
         pass
+    except TimeoutError:
+        raise AssertionError("it is still open: was it the beginning of a frame?") from None
     return True
 
 
@@ -186,7 +198,99 @@ class TransportSuite:
         with Broker(path) as broker:
             assert broker.queue(dialect.queue).stats().stored == 1
 
+    def test_bytes_that_come_one_at_a_time_mean_the_same(self, listen, dialect, monkeypatch):
+        caller = dialect.connect(listen())
+        monkeypatch.setattr(socket.socket, "sendall", one_at_a_time)
+        for body in dialect.bodies:
+            if len(body) < _SHORT:
+                caller.put(body)
+                assert caller.get() == body
+                caller.settle()
+        caller.close()
+
+    def test_a_body_of_exactly_the_limit_is_stored_and_a_longer_one_is_not(
+        self, broker, listen, dialect
+    ):
+        listener = listen(message_bytes=_SHORT)
+        first, second = (dialect.connect(listener) for _ in range(2))
+        first.put(b"b" * _SHORT)
+        with suppress(Exception):  # however the protocol refuses it
+            second.put(b"b" * (_SHORT + 1))
+        first.close()
+        second.close()
+        queue = broker.queue(dialect.queue, bytes)
+        eventually(lambda: not listener.stats.connections and queue.stats().stored)
+        assert [len(message.body) for message in queue.peek(9)] == [_SHORT]
+
     # ------------------------------------------------------------------ connections
+
+    def test_who_has_not_logged_in_puts_nothing(self, broker, dialect, monkeypatch):
+        made: list[Any] = []
+        connect = socket.create_connection
+
+        def noted(*args: Any) -> socket.socket:
+            made.append(connect(*args))  # closed below, whoever drops it
+            return made[-1]
+
+        monkeypatch.setattr(socket, "create_connection", noted)
+        queue = broker.queue(dialect.queue)
+        limits = NetLimits(login_s=0.3)
+        try:
+            listener = broker.listen(
+                dialect.url, auth=lambda _: None, limits=limits, **dialect.options
+            )
+        except InvalidOption:
+            return  # its clients cannot say who they are
+        with suppress(Exception):  # however the protocol refuses it
+            made.append(dialect.connect(listener))
+            made[-1].put(b"x")
+        assert queue.stats().stored == 0
+        eventually(lambda: listener.stats.closed and not listener.stats.connections)
+        assert queue.stats().stored == 0
+        for each in made:
+            each.close()
+
+    @pytest.mark.parametrize("end", ["close", "reset"])
+    def test_who_leaves_at_any_byte_of_a_frame_leaves_nothing(self, broker, listen, dialect, end):
+        listener = listen()
+        healthy = dialect.connect(listener)
+        for size in range(len(dialect.fragment or b"")):
+            caller = dialect.connect(listener)
+            caller.socket.sendall(dialect.fragment[:size])
+            if end == "close":
+                caller.socket.close()
+            else:
+                reset(caller)
+        eventually(lambda: listener.stats.connections == 1)
+        if end == "reset" or not dialect.end_completes:
+            assert broker.queue(dialect.queue).stats().stored == 0
+            healthy.put(b"x")
+            assert healthy.get() == b"x"
+            healthy.settle()
+        healthy.close()
+
+    def test_who_shuts_its_side_is_let_go_and_what_it_put_is_kept(self, broker, listen, dialect):
+        listener = listen()
+        caller = dialect.connect(listener)
+        caller.put(b"x")
+        with suppress(OSError):  # where each request has a connection, it is over already
+            caller.socket.shutdown(socket.SHUT_WR)
+        assert is_cut(caller.socket)
+        eventually(lambda: listener.stats.connections == 0)
+        assert broker.queue(dialect.queue).stats().stored == 1
+        caller.close()
+
+    def test_who_reads_nothing_is_cut_and_holds_nothing_any_more(self, broker, listen, dialect):
+        queue = broker.queue(dialect.queue)
+        listener = listen(stall_s=0.2)
+        caller = dialect.connect(listener)
+        caller.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        queue.put(b"b" * _MUCH)
+        caller.ask()
+        eventually(lambda: listener.stats.counts.get("overdue stalled") == 1)
+        eventually(lambda: not any(group.leased for group in queue.stats().groups))
+        assert queue.stats().stored == 1
+        caller.close()
 
     @pytest.mark.parametrize("end", ["close", "reset"])
     def test_what_a_client_holds_at_its_end_goes_to_the_next_at_once(

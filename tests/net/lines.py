@@ -10,12 +10,12 @@ Anything else is answered with an ERROR line, and the connection is closed.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 
 from embedq.errors import EmbedqError
 from embedq.message import Draft, Receipt
 from embedq.net import Connection, Credentials, Delivery, Identity, Session, Site, Subscription
-from embedq.net.port import ANYBODY
 
 
 class LinesWire:
@@ -45,16 +45,27 @@ class LinesSession(Session):
         self.wire = LinesWire(connection.limits.frame_bytes)
         self.held: dict[str, Delivery] = {}
         self.subscriptions: dict[str, Subscription] = {}
+        self.waiting: deque[bytes] = deque()
+        self.asking = self.has_ended = False
         if not connection.site.asks:
-            connection.admit(ANYBODY)
+            connection.admit()
 
     def received(self, data: bytes) -> None:
-        for line in self.wire.feed(data):
-            self.frames += 1
-            self.request(line)
+        self.waiting += self.wire.feed(data)
+        self.go_on()
         self.pending = self.wire.pending
         if self.wire.too_long:
             self.connection.fault("too_long", "a line has no end")
+
+    def go_on(self) -> None:
+        """Do what has come; what follows a login waits until that is answered."""
+        while self.waiting and not self.asking and not self.connection.is_closing:
+            self.frames += 1
+            self.request(self.waiting.popleft())
+
+    def ended(self) -> bool:
+        self.has_ended = True
+        return self.asking
 
     def request(self, line: bytes) -> None:
         match line.decode("utf-8", "replace").split(" ", 2):
@@ -66,6 +77,7 @@ class LinesSession(Session):
             case ["ACK", id] if id in self.held:
                 self.held.pop(id).ack(self.settled)
             case ["LOGIN", token]:
+                self.asking = True
                 self.connection.login(Credentials(secret=token.encode()), self.known)
             case _:
                 self.say("ERROR this is no request")
@@ -94,11 +106,15 @@ class LinesSession(Session):
         self.say("OK" if error is None else f"ERROR {error.code}")
 
     def known(self, identity: Identity | None) -> None:
-        if identity is not None:
-            self.say(f"HELLO {identity.name}")
-        else:
+        self.asking = False
+        if identity is None:
             self.say("ERROR login")
             self.connection.close("login")
+            return
+        self.say(f"HELLO {identity.name}")
+        self.go_on()
+        if self.has_ended and not self.asking:
+            self.connection.finish()
 
     def refuse(self, error: EmbedqError) -> None:
         self.say(f"ERROR {error.code}")

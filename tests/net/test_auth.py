@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import socket
 import threading
 from pathlib import Path
 
@@ -198,6 +199,26 @@ def test_a_function_says_who_it_is_and_what_fails_lets_nobody_in(listen, given, 
     else:
         assert is_cut(client.socket)
         eventually(lambda: listener.stats.refused == {"login": 1})
+    client.close()
+
+
+def test_what_comes_with_a_login_is_done_after_it(listen, broker):
+    client = Client(listen(auth=slowly))
+    client.socket.sendall(b"LOGIN open\nPUT q one\nPUT q two\n")
+    client.socket.shutdown(socket.SHUT_WR)
+    assert client.line() == "HELLO carl"
+    assert client.line().startswith("STORED")
+    assert client.line().startswith("STORED")
+    assert is_cut(client.socket)
+    assert broker.queue("q").stats().stored == 2
+    client.close()
+
+
+def test_what_comes_behind_nonsense_is_not_done(listen, broker):
+    client = Client(listen())
+    client.socket.sendall(b"PUT q one\nnonsense\nPUT q two\n")
+    assert is_cut(client.socket)
+    eventually(lambda: broker.queue("q").stats().stored == 1)
     client.close()
 
 

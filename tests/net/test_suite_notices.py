@@ -62,3 +62,35 @@ def test_a_confirmation_before_the_commit_is_noticed(tmp_path):
     with pytest.raises(AssertionError):
         TransportSuite().test_what_is_confirmed_is_stored_when_the_host_ends(tmp_path, dialect)
     dialect.callers[0].close()
+
+
+class Hasty(LinesSession):
+    """Takes what has come so far for a line."""
+
+    def received(self, data: bytes) -> None:
+        super().received(data if data.endswith(b"\n") else data + b"\n")
+
+
+class Trusting(LinesSession):
+    """Admits everybody."""
+
+    def __init__(self, connection: Connection, *, create: bool) -> None:
+        super().__init__(connection, create=create)
+        connection.admit()
+
+
+def test_a_session_that_knows_whole_lines_only_is_noticed(tmp_path, monkeypatch):
+    dialect = broken(Hasty)
+    noticed = pytest.raises((AssertionError, ConnectionError))
+    with Broker(tmp_path / "q.db") as broker, noticed:
+        TransportSuite().test_bytes_that_come_one_at_a_time_mean_the_same(
+            lambda: broker.listen(dialect.url, **dialect.options), dialect, monkeypatch
+        )
+    dialect.callers[0].close()
+
+
+def test_a_session_that_admits_everybody_is_noticed(tmp_path, monkeypatch):
+    dialect = broken(Trusting)
+    with Broker(tmp_path / "q.db") as broker, pytest.raises(AssertionError):
+        TransportSuite().test_who_has_not_logged_in_puts_nothing(broker, dialect, monkeypatch)
+    dialect.callers[0].close()

@@ -62,6 +62,7 @@ class MmqpCaller:
 class MmqpDialect(Dialect):
     url = "mmqp://127.0.0.1:0"
     acks = False
+    end_completes = True  # of an M without a group
     fragment = Mack(("", 0)).request("q", "hello")[:-3]
     bodies = (b"", b"x", b"\0\r\n|:", "Grüße".encode(), b"b" * 100_000)
 
