@@ -190,8 +190,3 @@ def transition(state: State | None, event: Event) -> Transition:
             event=event,
         )
     return row
-
-
-def next_state(state: State | None, event: Event) -> State | None:
-    """Return the state after `event`, None when the message is gone; errors as transition()."""
-    return transition(state, event).target

@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-SCHEME: Final = "tcp://"
-
 #: A name, an IPv4 address, an IPv6 address in brackets, or "*" for all interfaces; then the port.
 _ADDRESS: Final = re.compile(
     r"tcp://(\*|\[[0-9A-Fa-f:.]+(?:%\w+)?\]|[A-Za-z0-9_.-]+):([0-9]{1,5})"
