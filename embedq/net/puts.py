@@ -55,10 +55,15 @@ class Puts:
         coming.add_done_callback(self._tasks.discard)
         return coming
 
-    def give_up(self, owner: object) -> None:
-        """Wait no longer for room for what somebody put who is gone: it would pile up."""
-        for task in self._waiting.pop(owner, ()):
+    def give_up(self, owner: object) -> int:
+        """Wait no longer for room for what somebody put who is gone: it would pile up.
+
+        Returns for how many messages.
+        """
+        given_up = self._waiting.pop(owner, ())
+        for task in given_up:
             task.cancel()
+        return len(given_up)
 
     @property
     def tasks(self) -> Sequence[asyncio.Future[Any]]:

@@ -244,10 +244,11 @@ class Round:
         if line.ended_by_client:
             events = [*events, *wire.end()]
         answer = bytes(line.sent)
-        wrong = dialect.misread(answer, wire) if client.reads else None
+        has_stayed = client.reads and client.ends == "eof"
+        ends = has_stayed or not dialect.answers_in_parts
+        wrong = dialect.misread(answer, wire, ends=ends) if client.reads else None
         if wrong is not None:
             self._problems.append(Problem(f"is answered with {wrong}", data))
-        has_stayed = client.reads and client.ends == "eof"
         account = Account(events, answer, cause, has_stayed, line.ended_by_server, is_within)
         owed = dialect.owes(account)
         if owed is not None:

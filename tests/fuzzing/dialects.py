@@ -67,6 +67,8 @@ class Dialect:
     queue: ClassVar[str] = "q"
     #: It can be told how many messages are there. Not where clients may remove what others put.
     counts: ClassVar[bool] = True
+    #: Who goes early may have got the beginning of an answer.
+    answers_in_parts: ClassVar[bool] = False
     #: What it delivers is settled then, and has its id.
     tells_ids: ClassVar[bool] = False
     #: Why a connection may end, beside "end", "reset" and "protocol".
@@ -92,8 +94,11 @@ class Dialect:
         """The ids of the messages in an answer, where it `tells_ids`."""
         raise NotImplementedError
 
-    def misread(self, answer: bytes, wire: Wire) -> str | None:
-        """What the client's own reader says is wrong; `wire` has read what the client sent."""
+    def misread(self, answer: bytes, wire: Wire, *, ends: bool = True) -> str | None:
+        """What the client's own reader says is wrong; `wire` has read what the client sent.
+
+        `ends`: the answer has to be whole.
+        """
         raise NotImplementedError
 
 
@@ -131,7 +136,7 @@ class SspqDialect(Dialect):
     def owes(self, account: Account) -> Owed:
         return owed_by_sspq(self.queue, account)
 
-    def misread(self, answer: bytes, _wire: Wire) -> str | None:
+    def misread(self, answer: bytes, _wire: Wire, *, ends: bool = True) -> str | None:
         reader = sspq.ClientWire()
         for event in [*reader.feed(answer), *reader.end()]:
             if not isinstance(event, sspq.Send | sspq.NoReceive):
@@ -175,7 +180,7 @@ class PhpmqDialect(Dialect):
     def owes(self, account: Account) -> Owed:
         return owed_by_phpmq(account)
 
-    def misread(self, answer: bytes, wire: Wire) -> str | None:
+    def misread(self, answer: bytes, wire: Wire, *, ends: bool = True) -> str | None:
         reader = phpmq.ClientWire(form=getattr(wire, "form", None) or phpmq.Form())
         for event in [*reader.feed(answer), *reader.end()]:
             if not isinstance(event, phpmq.Dispatch | phpmq.Receipt):
@@ -186,7 +191,7 @@ class PhpmqDialect(Dialect):
 class MmqpDialect(Dialect):
     name = "mmqp"
     options: ClassVar = {"create": "1", "answer_bytes": "1024"}
-    tells_ids = True
+    answers_in_parts = tells_ids = True
     keeps = 8_192 + 400  # a request of HTTP may be longer than a message here
     causes = frozenset({"refused", "too_slow"})
     faults = frozenset(map(str, mmqp_faults.FaultCode))
@@ -214,9 +219,9 @@ class MmqpDialect(Dialect):
     def delivered(self, answer: bytes) -> list[str]:
         return Heard(answer).ids
 
-    def misread(self, answer: bytes, _wire: Wire) -> str | None:
+    def misread(self, answer: bytes, _wire: Wire, *, ends: bool = True) -> str | None:
         reader = mmqp_client.ClientWire()
-        for event in [*reader.feed(answer), *reader.end()]:
+        for event in [*reader.feed(answer), *(reader.end() if ends else ())]:
             if isinstance(event, mmqp_client.BadAnswer):
                 return event.text
         return None
@@ -265,7 +270,7 @@ class TmqDialect(Dialect):
         ]
         return PREAMBLE + b"".join(map(client.encode, frames))
 
-    def misread(self, answer: bytes, wire: Wire) -> str | None:
+    def misread(self, answer: bytes, wire: Wire, *, ends: bool = True) -> str | None:
         order = getattr(wire, "dialect", LITTLE).content
         reader = tmq.ClientWire(order=order)
         for event in [*reader.feed(answer), *reader.end()]:
@@ -313,7 +318,7 @@ class ZbusDialect(Dialect):
             zbus_frames.UPGRADE + b"".join(session),
         ]
 
-    def misread(self, answer: bytes, _wire: Wire) -> str | None:
+    def misread(self, answer: bytes, _wire: Wire, *, ends: bool = True) -> str | None:
         while answer.startswith(b"HTTP/1.1 "):
             head, found, answer = answer.partition(b"\r\n\r\n")
             if not found:

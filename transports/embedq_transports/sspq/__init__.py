@@ -42,11 +42,18 @@ class SspqTransport:
         )
 
         def declared(error: EmbedqError | None) -> None:
-            if error is not None:
+            if error is None:
+                # Known before the first message comes: how it is stored depends on the queue.
+                site.network.names.queue(queue, _found, create=None)
+            else:
                 site.count("not_declared", queue)
 
         site.broker.declare(queue, declared)
         return lambda connection: SspqSession(connection, terms)
+
+
+def _found(_queue: object) -> None:
+    """The network keeps it."""
 
 
 SSPQ: Final = SspqTransport()

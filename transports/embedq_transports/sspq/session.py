@@ -9,13 +9,12 @@ Numbers in brackets, as in (6), are the sections of docs/protocols/sspq.md.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
-from typing import Final
 
 from embedq.errors import EmbedqError
-from embedq.message import Draft, Receipt, draft
+from embedq.message import draft
 from embedq.net import Connection, Delivery, Released, Session, Subscription
 from embedq.net.dead import Asking, HeldLetter, dead_desk
+from embedq_transports.sspq.storing import Storing
 from embedq_transports.sspq.wire import (
     Confirm,
     DeadReceive,
@@ -32,9 +31,6 @@ from embedq_transports.sspq.wire import (
     encode,
     retries_left,
 )
-
-#: Seconds until a message that could not be stored is tried again.
-_AGAIN_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +57,7 @@ class SspqSession(Session):
         self._wire = ServerWire(terms.limits)
         self._held: Delivery | HeldLetter | None = None
         self._waiting: Subscription | Asking | None = None
-        self._unstored = 0  # messages that could not be stored yet
+        self._storing = Storing(connection, terms.queue, self._not_stored, self._is_stored)
         self._has_ended = False
 
     # ------------------------------------------------------------------ called by the network
@@ -76,7 +72,7 @@ class SspqSession(Session):
         self._stop_waiting()
         self._came(self._wire.end())
         self._has_ended = True
-        return self._is_storing
+        return self._storing.is_busy
 
     def draining(self) -> None:
         """Say to a client that waits that nothing will come."""
@@ -87,6 +83,8 @@ class SspqSession(Session):
     def lost(self, cause: str) -> None:
         """Give back what was not confirmed, behind all others: an attempt, unless we stop."""
         self._stop_waiting()
+        for _ in range(self._storing.lost()):
+            self._count("put_failed", "gone")
         held, self._held = self._held, None
         if isinstance(held, HeldLetter):
             held.give_back()
@@ -124,35 +122,16 @@ class SspqSession(Session):
         """Store a message. There is no answer: one that cannot be stored now is not dropped."""
         forced = self._terms.retries
         most = attempts_allowed(packet.retries if forced is None else forced)
-        self._store(draft(packet.payload, max_attempts=most or 0))
+        self._storing.put(draft(packet.payload, max_attempts=most or 0))
 
-    def _store(self, message: Draft) -> None:
-        # No closures: two that know each other are garbage that only the collector finds.
-        self._connection.broker.put(self._terms.queue, message, partial(self._stored, message))
+    def _not_stored(self, error: EmbedqError) -> None:
+        self._count("put_failed", error.code)
+        if not error.retryable:
+            self._connection.fault("refused", error.message)
 
-    def _stored(self, message: Draft, result: Receipt | EmbedqError) -> None:
-        connection = self._connection
-        if isinstance(result, EmbedqError):
-            self._count("put_failed", result.code)
-            if not result.retryable:
-                connection.fault("refused", result.message)
-                return
-            self._unstored += 1
-            connection.hold("put")
-            connection.later(_AGAIN_S, partial(self._store_again, message))
-        if self._has_ended and not self._is_storing:
-            connection.finish("end")
-
-    def _store_again(self, message: Draft) -> None:
-        self._unstored -= 1
-        self._store(message)
-        if not self._unstored:
-            self._connection.unhold("put")
-
-    @property
-    def _is_storing(self) -> bool:
-        """Whether something that was sent is not stored: then the connection stays."""
-        return bool(self._unstored or self._connection.broker.pending_puts)
+    def _is_stored(self) -> None:
+        if self._has_ended and not self._storing.is_busy:
+            self._connection.finish("end")
 
     def _may_ask(self, what: str) -> bool:
         """Whether a request counts: one at a time, and none while something is held (6)."""
