@@ -38,7 +38,8 @@ class NetLimits:
     message_bytes: int = 16 * MIB
     #: bytes: one frame, with all that goes around a body. What a wire may hold of a stream.
     frame_bytes: int = 16 * MIB + 64 * KIB
-    #: bytes: a name on a wire.
+    #: bytes: a name on a wire whose protocol leaves its length open (PHPMQ, MMQP). A queue's
+    #: name has at most 255 in any case.
     name_bytes: int = 255
     #: puts: of one connection that are not durable yet. With more, its socket is not read.
     pending_puts: int = 1_024
