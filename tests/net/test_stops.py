@@ -27,6 +27,11 @@ def clogged(broker: Broker) -> tuple[BrokerListener, socket.socket]:
     return listener, client
 
 
+def hurry(broker: Broker) -> None:
+    assert broker._listening is not None
+    broker._listening.hurry()
+
+
 @pytest.mark.parametrize("who", ["stop", "broker"])
 def test_who_gives_a_grace_gives_it_to_clients_too(tmp_path, monkeypatch, who):
     monkeypatch.setattr(listeners, "GRACE_S", HOUR)
@@ -56,10 +61,11 @@ def test_who_is_in_a_hurry_cuts_clients_that_have_not_finished(tmp_path):
     listener, client = clogged(broker)
     drained = threading.Thread(target=broker.stop, args=(HOUR,))
     drained.start()
-    site = listener.inner._site
-    eventually(lambda: site.is_draining)
+    inner = listener.inner
+    assert inner is not None
+    eventually(lambda: inner._site.is_draining)
     assert listener.stats.connections == 1
-    broker._listening.hurry()
+    hurry(broker)
     drained.join(60)
     assert not drained.is_alive()
     assert listener.cut == 1
@@ -70,7 +76,7 @@ def test_who_is_in_a_hurry_before_the_drain_begins_need_not_wait_for_it(tmp_path
     broker = Broker(tmp_path / "q.db")
     broker.start()
     listener, client = clogged(broker)
-    broker._listening.hurry()
+    hurry(broker)
     broker.stop(HOUR)
     assert listener.cut == 1
     client.close()
