@@ -71,6 +71,17 @@ def test_a_body_of_exactly_the_limit_is_stored_a_longer_one_refused(listen):
     client.close()
 
 
+def test_a_name_that_no_queue_can_have_is_an_answer_and_costs_nothing(listen):
+    listener = listen()
+    client = Client(listener)
+    assert client.say(f"PUT {'n' * 255} x").startswith("STORED")
+    assert client.say(f"PUT {'n' * 256} x") == "ERROR invalid_name"
+    assert client.say(f"GET {'n' * 256}") == "ERROR invalid_name"
+    assert alive(client)
+    assert not listener.stats.faults
+    client.close()
+
+
 def test_a_frame_over_the_limit_ends_its_connection_before_it_is_complete(listen):
     listener = listen(frame_bytes=100)
     client, other = Client(listener), Client(listener)
