@@ -102,6 +102,11 @@ class LoopWaiter(Waiter):
         self._loop, self._bridge = bridge()
         self._future: asyncio.Future[None] = self._loop.create_future()
 
+    @property
+    def is_gone(self) -> bool:  # type: ignore[override]  # it is read only
+        """Whether its loop was closed while it waited."""
+        return self._loop.is_closed()
+
     def signal(self) -> None:
         """Let `arrived` return."""
         self._bridge.answer(self._future)

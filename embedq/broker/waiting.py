@@ -35,6 +35,9 @@ class Waiter:
 
     __slots__ = ("_gate", "cancelled", "got", "terms", "woken")
 
+    #: Nobody can come back to it: what it were given would only come back with its lease.
+    is_gone: bool = False
+
     def __init__(self) -> None:
         self._gate = allocate_lock()
         self._gate.acquire()
@@ -106,7 +109,13 @@ class Waiters:
 
     def first(self) -> Waiter | None:
         """Return the one who has waited longest."""
+        self._forget_gone()
         return self._queue[0] if self._queue else None
+
+    def _forget_gone(self) -> None:
+        queue = self._queue
+        while queue and queue[0].is_gone:
+            queue.popleft()
 
     def put_back(self, waiter: Waiter) -> None:
         """Let a waiter that was taken out wait on, as the first."""
@@ -117,6 +126,9 @@ class Waiters:
         """Wake those who have waited longest: `count` messages may have become ready."""
         queue = self._queue
         for _ in range(min(count, len(queue))):
+            self._forget_gone()
+            if not queue:
+                return
             waiter = queue[0]
             waiter.woken = True
             waiter.signal()

@@ -336,8 +336,8 @@ class Traffic:
         """
 
         def give_back(late: Asked) -> None:
-            if not isinstance(late.answer, frames.Exchanged):
-                return
+            if self._link.ended or not isinstance(late.answer, frames.Exchanged):
+                return  # who has left has given everything back
             self.holdings.drop(lease for lease, _ in pairs)
             leases = late.answer.leases
             if leases:
