@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -47,7 +46,7 @@ def test_executors_of_a_cluster_write_and_read_over_tcp_with_keys(
     assert told["flowed"] == 300
     assert told["tasks"] > 1
     assert told["executors"]
-    assert os.getpid() not in told["executors"]
+    assert process.pid not in told["executors"]
     assert "does not allow the key" in told["stranger"]
     assert "not-there" in told["elsewhere"]
     assert any((tmp_path / "home" / "work").iterdir())
