@@ -7,11 +7,11 @@ Does not know: connections, sessions, how a commit is made.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from embedq.broker.port import DeskPort, QueuePort
-from embedq.errors import EmbedqError
+from embedq.errors import EmbedqError, QueueFull
 from embedq.message import Draft, Receipt
 from embedq.net.failing import as_error
 
@@ -30,7 +30,7 @@ class Puts:
         self._most_bytes = desk.limits.group_max_bytes
         self._gathered: dict[QueuePort, list[_Put]] = {}
         self._tasks: set[asyncio.Future[Any]] = set()
-        self._waiting: dict[object, set[asyncio.Task[Any]]] = {}
+        self._lines: dict[object, dict[QueuePort, _Line]] = {}
 
     def add(self, queue: QueuePort, draft: Draft, stored: Stored, owner: object) -> None:
         """Store a message; `stored` gets its receipt once it is durable, or why it is not.
@@ -60,10 +60,10 @@ class Puts:
 
         Returns for how many messages.
         """
-        given_up = self._waiting.pop(owner, ())
-        for task in given_up:
-            task.cancel()
-        return len(given_up)
+        lines = self._lines.pop(owner, {}).values()
+        for line in lines:
+            line.task.cancel()
+        return sum(len(line.puts) for line in lines)
 
     @property
     def tasks(self) -> Sequence[asyncio.Future[Any]]:
@@ -75,47 +75,94 @@ class Puts:
         for queue, puts in gathered.items():
             policy, most = queue.policy, self._most
             if policy.max_length is not None:
-                if policy.when_full != "drop_oldest":
-                    # One by one: those for which there is no room wait, or are refused, alone.
+                if policy.when_full == "block":
                     for put in puts:
-                        self._wait(put[2], self._start(queue, [put]))
+                        self._line_up(queue, put)
                     continue
-                most = min(most, policy.max_length)
-            part: list[_Put] = []
-            size = 0
-            for put in puts:
-                part.append(put)
-                size += len(put[0].body)
-                if len(part) >= most or size >= self._most_bytes:
-                    self._start(queue, part)
-                    part, size = [], 0
-            if part:
-                self._start(queue, part)
+                # One by one: those for which there is no room are refused alone.
+                most = min(most, policy.max_length) if policy.when_full == "drop_oldest" else 1
+            rest: Sequence[_Put] = puts
+            while rest:
+                part = _part(rest, most, self._most_bytes)
+                self._start(self._store(queue, part))
+                rest = rest[len(part) :]
 
-    def _wait(self, owner: object, task: asyncio.Task[Any]) -> None:
-        waiting = self._waiting.setdefault(owner, set())
-        waiting.add(task)
-
-        def done(task: asyncio.Task[Any]) -> None:
-            waiting.discard(task)
-            if not waiting and self._waiting.get(owner) is waiting:
-                del self._waiting[owner]
-
-        task.add_done_callback(done)
-
-    def _start(self, queue: QueuePort, puts: list[_Put]) -> asyncio.Task[Any]:
-        task = self._loop.create_task(self._store(queue, puts))
+    def _start(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._loop.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _store(self, queue: QueuePort, puts: list[_Put]) -> None:
+    async def _store(self, queue: QueuePort, puts: Sequence[_Put]) -> None:
+        _tell(puts, await self._answer(queue, puts, None))
+
+    async def _answer(
+        self, queue: QueuePort, puts: Sequence[_Put], timeout: float | None
+    ) -> Sequence[Receipt] | EmbedqError:
         try:
-            receipts = await self._desk.aput_drafts(queue, [draft for draft, _, _ in puts])
+            drafts = [draft for draft, _, _ in puts]
+            return await self._desk.aput_drafts(queue, drafts, timeout)
         except Exception as error:  # noqa: BLE001 - told to everyone who waits
-            told = as_error(error)
-            for _, stored, _ in puts:
-                stored(told)
+            return as_error(error)
+
+    # ------------------------------------------------------------------ queues that may be full
+
+    def _line_up(self, queue: QueuePort, put: _Put) -> None:
+        """Put something behind all that its owner has put there, which may wait for room."""
+        lines = self._lines.setdefault(put[2], {})
+        line = lines.get(queue)
+        if line is not None:
+            line.puts.append(put)
             return
-        for (_, stored, _), receipt in zip(puts, receipts, strict=True):
-            stored(receipt)
+        line = lines[queue] = _Line([put])
+        line.task = self._start(self._move_up(queue, line))
+
+    async def _move_up(self, queue: QueuePort, line: _Line) -> None:
+        """Store a line in its order: as much at once as has room, or one, which waits for it."""
+        puts, step = line.puts, self._most
+        owner = puts[0][2]
+        while puts:
+            most = min(step, queue.policy.max_length or step)
+            part = _part(puts, most, self._most_bytes)
+            result = await self._answer(queue, part, None if len(part) == 1 else 0)
+            if isinstance(result, QueueFull) and len(part) > 1:
+                step = 1
+                continue
+            step = min(2 * step, self._most)
+            del puts[: len(part)]
+            _tell(part, result)
+        lines = self._lines.get(owner)
+        if lines is not None and lines.get(queue) is line:
+            del lines[queue]
+            if not lines:
+                del self._lines[owner]
+
+
+class _Line:
+    """What one client has put into one queue, while that may be full; the first one is next."""
+
+    __slots__ = ("puts", "task")
+
+    task: asyncio.Task[None]
+
+    def __init__(self, puts: list[_Put]) -> None:
+        self.puts = puts
+
+
+def _part(puts: Sequence[_Put], most: int, most_bytes: int) -> Sequence[_Put]:
+    """Return what of it goes into one commit; never nothing."""
+    size = 0
+    for at, put in enumerate(puts[:most], 1):
+        size += len(put[0].body)
+        if size >= most_bytes:
+            return puts[:at]
+    return puts[:most]
+
+
+def _tell(puts: Sequence[_Put], result: Sequence[Receipt] | EmbedqError) -> None:
+    if isinstance(result, EmbedqError):
+        for _, stored, _ in puts:
+            stored(result)
+        return
+    for (_, stored, _), receipt in zip(puts, result, strict=True):
+        stored(receipt)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from collections.abc import Callable
 
@@ -161,16 +160,14 @@ def test_what_cannot_be_stored_now_is_stored_later_also_after_an_orderly_end(
     client = connect()
     client.send(b"first")
     until(lambda: orders.stats().stored == 1)
-    real, failures = Puts._start, iter(range(3))
+    real, failures = Puts._answer, iter(range(3))
 
-    def fail_thrice(puts, queue, part):
+    async def fail_thrice(*asked):
         if next(failures, None) is None:
-            return real(puts, queue, part)
-        for _, stored, *_ in part:
-            stored(StoreBusy("not now"))
-        return puts._loop.create_task(asyncio.sleep(0))
+            return await real(*asked)
+        return StoreBusy("not now")
 
-    monkeypatch.setattr(Puts, "_start", fail_thrice)
+    monkeypatch.setattr(Puts, "_answer", fail_thrice)
     client.send(b"second")
     client.close()
     until(lambda: [each.body for each in orders.peek(9)] == [b"first", b"second"])

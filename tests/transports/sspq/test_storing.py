@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from embedq.errors import QueueFull
@@ -30,16 +28,15 @@ def test_a_message_that_was_refused_is_not_overtaken_by_those_behind_it(
     broker, connect, monkeypatch
 ):
     orders = broker.queue("orders", bytes, max_length=100, when_full="reject")
-    real, failures = Puts._start, iter(range(3))
+    real, failures = Puts._answer, iter(range(3))
 
-    def refuse(puts, queue, part):
+    async def refuse(puts, queue, part, timeout):
         # Somebody takes a message just behind it: the next one finds room.
         if part[0][0].body != b"1" or next(failures, None) is None:
-            return real(puts, queue, part)
-        part[0][1](QueueFull("full"))
-        return puts._loop.create_task(asyncio.sleep(0))
+            return await real(puts, queue, part, timeout)
+        return QueueFull("full")
 
-    monkeypatch.setattr(Puts, "_start", refuse)
+    monkeypatch.setattr(Puts, "_answer", refuse)
     client = connect(broker.listen(URL))
     client.socket.sendall(sends(9))
     client.close()
