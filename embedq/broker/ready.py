@@ -264,8 +264,9 @@ class ReadyIndex:
             # Bounded by what is ready: what waits for a later time must not hold up the others.
             if timeline.needs_load(now) and sum(map(len, self.returned)) < self._head_max:
                 return timeline
-        if self.tail.is_unread:
-            return self.tail
+        tail = self.tail
+        if not tail.complete and len(tail.heap) < min(most, self._head_max):
+            return tail
         found = 0  # the tail is left out: at worst more is loaded than needed
         for level in range(self.top, -1, -1):
             stream = self.streams[level]

@@ -11,6 +11,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from embedq.broker.endings import RELEASED_TO_TAIL
 from embedq.broker.engine import Engine
 from embedq.broker.host import open_engine
 from embedq.clock import VirtualClock
@@ -145,3 +146,13 @@ def test_a_crash_stays_counted_though_the_next_delivery_is_given_back(host):
             host.open()
     assert host.seqs() == []
     assert host.engine.store.dead_letter(1, host.group.id).reason == "crashed"
+
+
+def test_a_claim_is_filled_from_a_tail_of_which_only_the_beginning_is_in_memory(host):
+    host.engine.put_many(host.queue, [b"x"] * 4)
+    for lease in host.claim(3):
+        assert host.engine.settle([(lease, RELEASED_TO_TAIL)]) == []
+    host.engine.close()
+    host.open()
+    host.engine.put(host.queue, b"behind them")
+    assert host.seqs(10) == [4, 1, 2, 3, 8]
