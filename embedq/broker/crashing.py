@@ -57,6 +57,8 @@ class Crashes(Settle):
 
     def apply(self) -> None:
         """End the leases; what may be tried again waits for its turn among the suspects."""
+        if not self._valid:
+            return
         engine, group = self._engine, self._group
         for lease, op in self._made:
             group.end(lease)
@@ -74,7 +76,7 @@ class Crashes(Settle):
             entry.crashes = crashes
             group.index.suspect(lease.seq, entry)
             tell(engine, "suspect", group, lease.seq, crashes=crashes)
-        if self._made and group.waiters:
+        if group.waiters:
             group.waiters.wake(len(self._made))
 
 

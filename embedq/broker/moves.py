@@ -80,6 +80,8 @@ class Claim(Task):
         self._buries: list[tuple[Bury, Entry]] = []
         self._others: list[tuple[int, Entry]] = []
         self._order: list[int] = []
+        self.leases = []  # of an earlier try, whose commit failed: they count for nobody
+        self.found = False
         self._start = self.hungry = None
         self._is_bare = False  # nothing is left in memory: what is there later, came later
         if group.queue.paused:

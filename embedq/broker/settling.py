@@ -47,6 +47,7 @@ class Settle(Task):
         table = self._group.leases
         leases = self._leases
         self._valid = [lease for lease in leases if table.get(lease.seq) is lease]
+        self.stale = []  # an earlier try, whose commit failed, may have found others
         if len(self._valid) != len(leases):
             self.stale = [lease for lease in leases if table.get(lease.seq) is not lease]
         for lease in self._valid:
