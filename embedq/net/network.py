@@ -18,6 +18,7 @@ from embedq.errors import EmbedqError, ListenFailed
 from embedq.net.access import Access
 from embedq.net.channel import READ_MOST
 from embedq.net.dispatch import Dispatcher
+from embedq.net.doors import Doors
 from embedq.net.failing import as_error
 from embedq.net.limits import NET_LIMITS
 from embedq.net.making import Making
@@ -67,6 +68,7 @@ class Network:
         self.monotonic = desk.monotonic
         #: What all connections read into, one after the other.
         self.room = memoryview(bytearray(READ_MOST))
+        self.doors = Doors(desk.monotonic)
         #: What sites of one protocol share, by its name.
         self.shared: dict[str, object] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -99,6 +101,7 @@ class Network:
 
     async def _serve(self) -> None:
         self.loop = asyncio.get_running_loop()
+        self.loop.set_exception_handler(self.doors.failed)
         self._ending = self.loop.create_future()
         self.names = Names(self.desk, self.loop)
         self.puts = Puts(self.desk, self.loop)

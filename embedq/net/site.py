@@ -171,6 +171,7 @@ class Site:
         self._bound = bound
         on_fork(self)
         for sock in bound:
+            self.network.doors.opened(sock, self.url)
             self._servers.append(
                 await loop.create_server(
                     lambda: Connection(self).channel, sock=sock, backlog=_ACCEPT_MOST
@@ -193,6 +194,8 @@ class Site:
         # never closes, a socket whose server was closed meanwhile.
         await asyncio.sleep(0)
         await asyncio.sleep(0)
+        for sock in self._bound:
+            self.network.doors.closing(sock)
         if self._servers and self.place.path is not None and self._file is not None:
             sockets.remove(self.place.path, self._file)
         for server in self._servers:
