@@ -44,19 +44,30 @@ _IN_USE: Final = (
 )
 
 
-def settings_of(asked: Asked) -> Settings:
-    """Return the settings. Raises InvalidOption where there is no path, or a wrong value."""
+def settings_of(asked: Asked, name: str = "--db") -> Settings:
+    """Return the settings. `name`: what gave the path.
+
+    Raises InvalidOption where there is no path, or a wrong value.
+    """
     from embedq.app.settings import resolve  # noqa: PLC0415  # --help needs no settings
 
-    try:
+    with of_the_shell(asked.db, name):
         return resolve({"path": asked.db})
+
+
+@contextmanager
+def of_the_shell(path: str | None, name: str = "--db") -> Iterator[None]:
+    """Say in words of the command line what is wrong with the path that `name` gave."""
+    try:
+        yield
     except InvalidOption as error:
         if error.details.get("argument") != "path":
             raise
-        if asked.db is not None:
+        if path is not None:
             raise InvalidOption(
-                f"--db {asked.db!r} is no path",
-                hint="write --db var/app.db; an empty one may be a variable that is not set",
+                f"{name} {path!r} is no path",
+                hint=f"write {'--db ' if name == '--db' else ''}var/app.db; an empty one may be a "
+                "variable that is not set",
                 argument="path",
             ) from error
         raise InvalidOption(

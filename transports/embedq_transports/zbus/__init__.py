@@ -37,8 +37,9 @@ class ZbusTransport:
         """Return what makes a session. Raises InvalidOption, TransportNotFound."""
         missing = [name for name in _NEEDED if find_spec(name) is None]
         if missing:
+            are = "is" if len(missing) == 1 else "are"
             raise TransportNotFound(
-                f"zbus needs {' and '.join(missing)}, which is not installed",
+                f"zbus needs {' and '.join(missing)}, which {are} not installed",
                 hint="pip install 'embedq[zbus]'",
             )
         # Not before somebody wants it: the two libraries take longer to load than embedq.
