@@ -6,6 +6,7 @@ Does not know: how they are moved.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -16,6 +17,7 @@ from embedq.cli.asked import Asked, asks, pass_asked, seconds
 from embedq.cli.control import confirm
 from embedq.cli.looking import find_queue
 from embedq.cli.showing import age, body_text, counted, cut, fields, iso, preview, table, when
+from embedq.errors import UnknownMessage
 from embedq.lifecycle import Reason
 from embedq.payload import content_type
 from embedq.printable import plain
@@ -31,6 +33,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _BY: Final = "command line"
 _MOST: Final = 10_000
+_NUMBER: Final = re.compile("[1-9][0-9]{0,17}")
 
 
 def _filters(command: F) -> F:
@@ -125,7 +128,7 @@ def _last_words(letter: DeadLetter) -> str:
 
 @click.command()
 @click.argument("queue")
-@click.argument("id")
+@click.argument("id", metavar="ID|NO")
 @click.option("--group", help="The letter of this consumer group.")
 @click.option("--raw", is_flag=True, help="Write the body only, byte by byte as it is.")
 @asks
@@ -133,16 +136,31 @@ def _last_words(letter: DeadLetter) -> str:
 def show(asked: Asked, queue: str, id: str, group: str | None, *, raw: bool) -> None:
     """Show the dead letter ID of QUEUE: why, its headers, every attempt, its body.
 
+    NO, the first column of `embedq dead list`, will do: it names one letter of one group.
     The setting `redact` hides secrets in texts and headers here, too; bodies are not changed.
     """
     redact = access.settings_of(asked).redact
-    letter = _letters(access.look(asked), queue, redact).show(id, group)
+    letter = _named(_letters(access.look(asked), queue, redact), queue, id, group)
     if raw:
         output.raw(letter.body)
     elif asked.json:
         output.document(_json_letter(letter, whole=True))
     else:
         output.say(_letter_text(letter))
+
+
+def _named(letters: Letters, queue: str, word: str, group: str | None) -> DeadLetter:
+    """Return the letter of an id, or of a number: no id is as short as one of those."""
+    if not _NUMBER.fullmatch(word):
+        return letters.show(word, group)
+    number = int(word)
+    for letter in letters.list(after=number - 1, limit=1):
+        if letter.number == number and group in {None, letter.group}:
+            return letter
+    raise UnknownMessage(
+        f"queue {queue!r} has no dead letter of number {number}",
+        hint="the first column of `embedq dead list` has the numbers",
+    )
 
 
 def _letter_text(letter: DeadLetter) -> str:

@@ -52,6 +52,23 @@ def test_a_letter_is_shown_whole_and_harmless(buried):
     assert buried("dead", "show", "q", one, "--raw").stdout_bytes == b"two\x1b\xff"
 
 
+def test_a_letter_is_shown_by_its_number_in_the_list(buried):
+    buried.bury("other", b"four")
+    for queue in ("q", "other"):
+        for letter in buried.json("dead", "list", queue)["letters"]:
+            number = str(letter["number"])
+            for group in ([], ["--group", letter["group"]]):
+                told = buried.json("dead", "show", queue, number, *group)
+                assert (told["id"], told["number"]) == (letter["id"], letter["number"])
+    (foreign,) = buried.json("dead", "list", "other")["letters"]
+    wrong = [str(foreign["number"]), "0", "77", "9" * 18, "9" * 32, "x"]
+    for word in wrong:
+        code, error = buried.error("dead", "show", "q", word)
+        assert (code, error["code"]) == (1, "unknown_message"), word
+    first = str(buried.json("dead", "list", "q")["letters"][0]["number"])
+    assert buried.error("dead", "show", "q", first, "--group", "nobody")[0] == 1
+
+
 def test_an_unknown_letter_is_exit_code_one(buried):
     assert buried.error("dead", "show", "q", "0" * 32)[0] == 1
     alive = buried.json("put", "q", "alive")["id"]
