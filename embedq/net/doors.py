@@ -19,7 +19,8 @@ AGAIN_S: Final = 60.0
 _MEMORY: Final = "free some memory of this machine"
 #: What asyncio tries again at, and what helps.
 _HELP: Final = {
-    errno.EMFILE: "let this process have more open files (`ulimit -n`), or fewer clients",
+    errno.EMFILE: "let this process have more open files (`ulimit -n`, LimitNOFILE=), or fewer "
+    "clients",
     errno.ENFILE: "let this machine have more open files (`sysctl fs.file-max`)",
     errno.ENOBUFS: _MEMORY,
     errno.ENOMEM: _MEMORY,
