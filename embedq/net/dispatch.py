@@ -294,13 +294,23 @@ class Dispatcher:
                     pause = min(2 * pause, _PAUSES_S[1])
                 else:
                     for each in ended:
-                        _answer(each, told)
+                        self._answer(each, told)
                     raise told from error
             else:
                 gone = set(stale)
                 for each in ended:
-                    _answer(each, _stale(each) if each.delivery.lease in gone else None)
+                    self._answer(each, _stale(each) if each.delivery.lease in gone else None)
                 return leases
+
+    def _answer(self, ended: _Ended, result: EmbedqError | None) -> None:
+        """Tell how a settlement went. What that raises is one client's: the others go on."""
+        if ended.then is None:
+            return
+        try:
+            ended.then(result)
+        except Exception as error:  # noqa: BLE001  # told as that of any other call
+            told = {"message": "a call of the listeners failed", "exception": error}
+            self._network.loop.call_exception_handler(told)
 
     def _hand_out(self, leases: Sequence[Lease], takes: Sequence[Take]) -> None:
         alive = self._network.is_alive
@@ -361,8 +371,3 @@ class Dispatcher:
 
 def _stale(ended: _Ended) -> StaleLease:
     return StaleLease(f"the lease of message {ended.delivery.seq} no longer counts")
-
-
-def _answer(ended: _Ended, result: EmbedqError | None) -> None:
-    if ended.then is not None:
-        ended.then(result)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+
 import pytest
 
-from tests.conformance.transport_suite import eventually
+from embedq.broker.desk import Desk
+from tests.conformance.transport_suite import eventually, reset
 
 
 @pytest.fixture
@@ -115,3 +119,35 @@ def test_what_cannot_be_settled_is_told(queue, ws, headers, status):
     client = ws()
     for command in ("ack", "nack", "reject"):
         assert client.do(cmd=command, **headers)["status"] == status
+
+
+def test_who_is_gone_before_it_hears_of_its_ack_takes_nothing_from_the_others(
+    listener, queue, ws, caplog, monkeypatch
+):
+    first, second = subscribed(ws(), window=1), subscribed(ws(), window=1)
+    queue.put_many(["x", "y"])
+    offset = first.next()["headers"]["offset"]
+    push = second.next()
+    queue.put("z")
+    committed, gone = threading.Event(), threading.Event()
+
+    def slowly(call):
+        async def answering(*given, **named):
+            got = await call(*given, **named)
+            committed.set()
+            await asyncio.to_thread(gone.wait, 60)
+            return got
+
+        return answering
+
+    for call in (Desk.asettle, Desk.aexchange):
+        monkeypatch.setattr(Desk, call.__name__, slowly(call))
+    first.say(cmd="ack", mq="q", channel="c", offset=offset)
+    assert committed.wait(60)
+    reset(first)
+    eventually(lambda: listener.stats.closed)
+    gone.set()
+    assert settle(second, "ack", push)["status"] == 200
+    subscribed(second, window=1)
+    assert second.next()["body"] == "z"
+    assert not [each for each in caplog.records if each.levelname == "ERROR"]

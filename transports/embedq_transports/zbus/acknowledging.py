@@ -58,12 +58,17 @@ class Held:
             return
         task.later()
 
-        def settled(error: EmbedqError | None) -> None:
+        def answer(error: EmbedqError | None) -> None:
             if error is None:
                 where = f"mq={mq},channel={channel},offset={offset}"
                 task.say(200, f"OK, {command.upper()} ({where})", ack=reply)
             else:
                 task.done(failed(error, task))
+
+        connection = self._session.connection
+
+        def settled(error: EmbedqError | None) -> None:
+            connection.called_back(lambda: answer(error))  # unless it has ended meanwhile
 
         reason = message.text("reason") or f"{command} of the client"
         if command == "ack":
