@@ -22,6 +22,8 @@ Facts = list[tuple[str, str]]
 _LONG_S: Final = 600.0
 _MANY_DEAD: Final = 5
 _NEARLY_FULL: Final = 0.9
+#: With this begin the names of queues in which transports keep their own: nobody consumes them.
+_BOOK: Final = "@"
 
 
 def structure(found: Iterable[str]) -> Iterator[Finding]:
@@ -90,7 +92,7 @@ def _queue(queue: QueueCount) -> Iterator[Finding]:
             "before its first group, which began at the end",
             'a group declared with start="beginning" gets them; a purge removes them',
         )
-    if queue.length and not queue.groups:
+    if queue.length and not queue.groups and not queue.name.startswith(_BOOK):
         yield Finding(
             Severity.NOTE,
             f"nobody has ever consumed queue {queue.name!r}: "

@@ -65,7 +65,8 @@ class Gate:
         try:
             name = keys.allowed(self._clients).get(key)
         except (EmbedqError, OSError) as error:
-            _log.error("nobody can connect: %s", error)
+            if self._monotonic() >= self._not_before:  # as often as that is told
+                _log.error("nobody can connect: %s", error)
             self.refuse(address, f"the allowed keys cannot be read: {error}")
             return BROKEN, ""
         if name is None:

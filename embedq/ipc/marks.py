@@ -30,9 +30,11 @@ SUFFIX: Final = ".marks"
 #: a place count as started.
 PLACES: Final = 4096
 
-#: What is added to a counter when its handler is done with the message, or has failed it.
+#: What is added to a counter when its handler is done with the message, or has failed it; or when
+#: no handler runs, as a client of a listener has it.
 DONE_BIT: Final = 1 << 63
 FAILED_BIT: Final = 1 << 62
+OUTSIDE_BIT: Final = 1 << 61
 
 _MADE: Final = ".making"
 _PRIVATE: Final = 0o600
@@ -43,11 +45,15 @@ _FLOCK, _TYPE, _PID = ("qqihh", 3, 2) if sys.platform == "darwin" else ("hhqqi",
 
 
 class Progress(IntEnum):
-    """How far a delivery has come: its handler runs, or has ended in one of two ways."""
+    """How far a delivery has come: its handler runs, or has ended in one of two ways.
+
+    OUTSIDE: a client of a listener has it, whose code cannot end this process.
+    """
 
     STARTED = 0
     FAILED = 1
     DONE = 2
+    OUTSIDE = 3
 
 
 class _Mine:
@@ -107,24 +113,30 @@ class Marks:
         on_fork(marks)
         return marks
 
-    def start(self, mark: int, counter: int) -> None:
-        """Note that the handler of this lease starts now. A place below 0 is none."""
-        if 0 <= mark < self.places:
-            self._words[mark + 1] = self._ordered(counter)
+    def start(self, mark: int, counter: int, *, outside: bool = False) -> None:
+        """Note that the handler of this lease starts now, or that somebody `outside` gets it.
+
+        A place below 0 is none.
+        """
+        self.end(mark, counter, Progress.OUTSIDE if outside else Progress.STARTED)
 
     def end(self, mark: int, counter: int, progress: Progress) -> None:
         """Note that the handler of this lease has ended, and how."""
-        self.start(mark, counter | _BITS[progress])
+        self._note(mark, counter | _BITS[progress])
+
+    def _note(self, mark: int, word: int) -> None:
+        if 0 <= mark < self.places:
+            self._words[mark + 1] = self._ordered(word)
 
     def is_of(self, mark: int, counter: int) -> bool:
         """Whether the place is still that of this lease: it may have gone to another one."""
         if not 0 <= mark < self.places:
             return False
-        return self._ordered(self._words[mark + 1]) & ~(DONE_BIT | FAILED_BIT) == counter
+        return self._ordered(self._words[mark + 1]) & ~_ALL_BITS == counter
 
     def clear(self, mark: int) -> None:
         """Note that nothing was started in this place."""
-        self.start(mark, 0)
+        self._note(mark, 0)
 
     def renew(self, epoch: int, started: Iterable[tuple[int, int]] = ()) -> None:
         """Note (mark, word) of what runs, as a new host has named it, and forget everything else.
@@ -170,7 +182,9 @@ _BITS: Final = {
     Progress.STARTED: 0,
     Progress.FAILED: FAILED_BIT,
     Progress.DONE: DONE_BIT,
+    Progress.OUTSIDE: OUTSIDE_BIT,
 }
+_ALL_BITS: Final = DONE_BIT | FAILED_BIT | OUTSIDE_BIT
 
 
 def word_of(counter: int, progress: Progress) -> int:
@@ -186,6 +200,8 @@ def progress_of(words: Iterable[int]) -> Mapping[int, Progress]:
             found[word & ~DONE_BIT] = Progress.DONE
         elif word & FAILED_BIT:
             found[word & ~FAILED_BIT] = Progress.FAILED
+        elif word & OUTSIDE_BIT:
+            found[word & ~OUTSIDE_BIT] = Progress.OUTSIDE
         elif word:
             found[word] = Progress.STARTED
     return found

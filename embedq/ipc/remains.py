@@ -72,7 +72,7 @@ def _ending(
     if progress is Progress.FAILED:
         text = f"the attempt had failed, and nobody has heard why; then {cause.message}"
         return Failed(ErrorInfo.capped(cause.type, text, cause.traceback))
-    if held.outside:
+    if held.outside or progress is Progress.OUTSIDE:
         # A client of its listener has it: no code ran with the message that could end the process.
         return Failed(cause, 0.0, Outcome.TIMED_OUT)
     return _killed(held.lease, report)

@@ -204,8 +204,8 @@ class RemoteDesk(Traffic):
         for lease in leases:
             if isinstance(lease, RemoteLease) and marks is not None:
                 with self._naming:
-                    lease.progress = Progress.STARTED
-                    marks.start(lease.mark, lease.counter)
+                    lease.progress = Progress.OUTSIDE if lease.outside else Progress.STARTED
+                    marks.start(lease.mark, lease.counter, outside=lease.outside)
 
     def ended(self, pairs: Pairs) -> None:
         """Note how handlers have ended, before that is sent: a kill in between loses nothing."""

@@ -174,11 +174,13 @@ def test_the_doctor_sees_what_is_unusual_in_queues(embedq):
         full = desk.queue("full", QueuePolicy(max_length=2))
         desk.put_many(full, [b"1", b"2"])
         desk.pause(desk.queue("paused"))
+        desk.put(desk.queue("@zbus"), b"what a transport keeps")
     told = embedq.json("doctor")
     assert any("'dying' has 10 dead letters" in what for what in whats(told, "warning"))
     assert any("'full' holds 2 of at most 2" in what for what in whats(told, "warning"))
     assert any("'paused' is paused" in what for what in whats(told, "note"))
     assert any("nobody has ever consumed queue 'full'" in what for what in whats(told))
+    assert not any("@zbus" in what for what in whats(told))
 
 
 def test_the_doctor_sees_a_stuck_delivery_and_one_that_takes_nothing(embedq):

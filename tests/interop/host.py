@@ -53,7 +53,7 @@ def hosting(
     assert process.stdout is not None
     try:
         addresses = json.loads(process.stdout.readline() or "null")
-        assert addresses, "the host did not start"
+        assert addresses is not None, "the host did not start"
         yield Host(process, [at if isinstance(at, str) else tuple(at) for at in addresses])
     finally:
         process.stdin.close()

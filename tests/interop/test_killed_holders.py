@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ MOST = 5
 BODIES = [b"first", b"second"]
 
 
-def hold_and_kill(path: Path | str) -> None:
+def hold_and_kill(path: Path | str, meanwhile: Callable[[], object] = lambda: None) -> None:
     """Let a client of each protocol hold two messages, and kill the process that listens."""
     with hosting(path, *URLS) as host:
         sspq, phpmq = host.addresses
@@ -28,6 +29,7 @@ def hold_and_kill(path: Path | str) -> None:
         window = PhpmqClient(phpmq)
         window.consume(b"endless", 2)
         assert [window.receive().content for _ in BODIES] == BODIES
+        meanwhile()
         host.kill()
         for receiver in receivers:
             receiver.close()
@@ -58,6 +60,34 @@ def test_what_clients_held_when_the_host_was_killed_has_used_an_attempt_and_is_n
     ends = {(each.outcome, each.error and each.error.type) for each in shown[0].attempts}
     assert len(shown[0].attempts) == MOST
     assert ends == {(Outcome.TIMED_OUT, "HostDied")}
+    assert not {"suspect", "crashed_delivery"} & set(told)
+
+
+@pytest.mark.parametrize("takes_over", [True, False])
+def test_a_process_that_listens_is_killed_behind_its_host_and_suspects_nothing(
+    tmp_path: Path, *, takes_over: bool
+) -> None:
+    path = tmp_path / "q.db"
+    with hosting(path) as first:
+        with Broker(path, role="client") as broker:
+            for body in BODIES:
+                broker.queue("counted").put(body, max_attempts=MOST)
+                broker.queue("endless", max_attempts=None).put(body)
+
+        def end_the_host() -> None:
+            first.kill()
+            if takes_over:
+                with Broker(path, role="client") as broker:  # served by the process that listens
+                    assert broker.queue("endless").stats().length == len(BODIES)
+
+        hold_and_kill(path, end_the_host)
+    told: list[str] = []
+    with Broker(path) as broker:
+        broker.on("*", lambda event: told.append(event.name))
+        for name in ("counted", "endless"):
+            got = [broker.queue(name).get(60) for _ in BODIES]
+            assert sorted(each.body for each in got) == sorted(BODIES)
+            assert {each.attempt for each in got} == {2}
     assert not {"suspect", "crashed_delivery"} & set(told)
 
 

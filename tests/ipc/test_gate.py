@@ -68,6 +68,18 @@ def test_a_folder_that_others_can_write_lets_nobody_in(scene: Scene) -> None:
     assert "others could put" in scene.told[0][1]
 
 
+def test_a_folder_that_cannot_be_read_is_logged_as_often_as_it_is_told(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    (scene.folder / "clients").chmod(0o777)
+    for _ in range(5):
+        scene.ask(scene.key)
+    scene.clock.advance(1.5)
+    scene.ask(scene.key)
+    assert [each.getMessage()[:18] for each in caplog.records] == ["nobody can connect"] * 2
+    assert len(scene.told) == 2
+
+
 def test_refusals_are_counted_and_told_once_a_second(scene: Scene) -> None:
     for _ in range(5):
         scene.ask(bytes(32))

@@ -48,14 +48,19 @@ def test_a_mark_is_seen_at_once_and_by_others(tmp_path: Path) -> None:
 
 
 def test_an_end_is_noted_beside_the_counter(tmp_path: Path) -> None:
-    marks = Marks.create(tmp_path, SESSION, 4)
+    marks = Marks.create(tmp_path, SESSION, 6)
     for place, progress in enumerate(Progress):
         marks.start(place, 10 + place)
         marks.end(place, 10 + place, progress)
-    marks.start(3, 20)
-    marks.clear(3)
+        assert marks.is_of(place, 10 + place)
+    marks.start(4, 14, outside=True)
+    marks.start(5, 20)
+    marks.clear(5)
     found = progress_of(read_marks(marks.path))
-    assert found == {10: Progress.STARTED, 11: Progress.FAILED, 12: Progress.DONE}
+    assert found == {
+        **dict(zip(range(10, 14), Progress, strict=True)),
+        14: Progress.OUTSIDE,
+    }
     marks.renew(2, [(0, word_of(7, Progress.DONE))])
     assert progress_of(read_marks(marks.path)) == {7: Progress.DONE}
     marks.close()

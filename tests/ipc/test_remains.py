@@ -141,3 +141,20 @@ def test_what_they_had_before_another_host_came_is_under_no_suspicion_either(
         client.session.give_anew(held.lease, told)
     assert client.left().crashed == []
     client.marks.close()
+
+
+def test_what_the_marks_say_clients_had_is_under_no_suspicion_whoever_looks(
+    tmp_path: Path,
+) -> None:
+    """The host that handed it out, and knew, may be dead as well."""
+    client = Client(tmp_path)
+    (mark, counter) = next(
+        (held.mark, counter)
+        for counter, held in client.session.leases.items()
+        if held.lease.seq == 2
+    )
+    client.marks.start(mark, counter, outside=True)
+    left = client.left()
+    assert left.crashed == []
+    assert [lease.seq for lease in left.late] == [2]
+    client.marks.close()
