@@ -59,8 +59,9 @@ def main() -> int:
     make_folder()
     results.open()
     put(files)
+    progress = Progress(results, queue, len(files), crash=options.crash)
     with broker:
-        with Progress(results, queue, len(files), crash=options.crash) as progress:
+        with progress:
             while queue.stats().length:
                 progress.show()
                 progress.pause(0.1)

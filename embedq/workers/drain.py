@@ -16,6 +16,8 @@ from embedq.workers.bell import Bell
 NOTICE_S: Final = 0.5
 #: Seconds that what was given up gets to be settled by its crew, before it is done from here.
 SETTLE_S: Final = 2.0
+#: Seconds between two looks whether all have ended, should nobody tell.
+_LOOK_S: Final = 0.5
 
 
 class Crew(Protocol):
@@ -137,4 +139,6 @@ class Drain:
             left = until - self._monotonic()
             if left <= 0 or (self._hurried and not hurried):
                 return False
-            self._bell.wait(seen, left)
+            # Not all of it: a signal that comes right before the main thread falls asleep wakes
+            # nobody, and Python would hear of it at the end of the grace.
+            self._bell.wait(seen, min(left, _LOOK_S))

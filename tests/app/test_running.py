@@ -220,6 +220,48 @@ def test_a_second_ctrl_c_ends_the_drain_of_a_block(path: Path, kind: str) -> Non
         assert "unclean_start" not in broker.stats().events
 
 
+DEAF = """
+import signal, sys, threading
+from embedq import Broker
+
+broker = Broker(sys.argv[1], grace="10m")
+orders = broker.queue("orders", str)
+begun = threading.Event()
+
+@orders.consumer
+def handle(body):
+    begun.set()
+    threading.Event().wait(600)
+
+broker.on("drain_started", lambda notice: print("drains", flush=True))
+try:
+    with broker:
+        orders.put("x")
+        begun.wait()
+        # Other threads get it: as one that comes right before this one falls asleep, it wakes
+        # nobody here.
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_a_ctrl_c_that_does_not_wake_the_main_thread_ends_the_drain_of_a_block(
+    path: Path,
+) -> None:
+    program = [sys.executable, "-W", "error", "-c", DEAF, str(path)]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert line_of(process) == "drains\n"
+            os.kill(process.pid, signal.SIGINT)
+            rest, _ = process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert rest == "interrupted\n"
+    with Broker(path) as broker:
+        assert broker.queue("orders").get(0).attempt == 1
+
+
 def test_a_service_whose_store_has_stopped_ends_with_the_reason(path: Path) -> None:
     broker = Broker(path)
     orders = broker.queue("orders")
