@@ -118,7 +118,7 @@ class Marks:
 
         A place below 0 is none.
         """
-        self.end(mark, counter, Progress.OUTSIDE if outside else Progress.STARTED)
+        self._note(mark, counter | (OUTSIDE_BIT if outside else 0))
 
     def end(self, mark: int, counter: int, progress: Progress) -> None:
         """Note that the handler of this lease has ended, and how."""

@@ -44,7 +44,7 @@ PLANTED: Final = {
     # What only waited is taken for done.
     "hasty": """
 from embedq.ipc.marks import Marks, Progress
-def hasty(marks, mark, counter, start=Marks.start):
+def hasty(marks, mark, counter, start=Marks.start, **said):
     start(marks, mark, counter | 1 << 63)
 Marks.start = hasty
 """,
