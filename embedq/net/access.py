@@ -379,16 +379,16 @@ class Access:
         for subscription in list(self.subscriptions):
             subscription.close()
 
-    def close(self) -> None:
-        """The client is gone: what it holds is released, at once and without an attempt."""
+    def close(self) -> int:
+        """The client is gone: what it holds is released. Returns how many puts are given up."""
         self._is_closed = True
-        self._network.puts.give_up(self)
         for subscription in list(self.subscriptions):
             subscription.close()
             subscription.forget()
         for delivery in list(self.held):
             delivery.release()
         self._owner = self._network.gone  # two that know each other stay until Python collects
+        return self._network.puts.give_up(self)
 
 
 def _words(ending: Ending) -> tuple[str, str]:

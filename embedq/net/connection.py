@@ -313,9 +313,8 @@ class Connection:
         session, cause = self._session, self.cause
         if session is not None:
             self._guard(lambda: session.lost(cause))
-        for _ in range(self.site.network.puts.give_up(self.broker)):
+        for _ in range(self.broker.close()):
             self.site.count("put_failed", "gone")
-        self.broker.close()
         self.site.left(self, cause)
         self._session = None
 

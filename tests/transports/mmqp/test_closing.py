@@ -10,7 +10,6 @@ import time
 
 import pytest
 
-from embedq import Broker
 from embedq.net import NetLimits
 from embedq_transports.mmqp import MMQP
 from embedq_transports.mmqp.requests import Poll, Send, encode_request
@@ -19,19 +18,6 @@ from tests.interop.mmqp_client import Mack, messages
 #: bytes: what the first turn of the loop reads of a connection.
 FIRST_READ = 4_096
 NEVER = "1h"
-
-
-@pytest.fixture
-def broker():
-    with Broker(":memory:") as broker:
-        yield broker
-
-
-@pytest.fixture
-def orders(broker):
-    queue = broker.queue("orders")
-    queue.stats()  # so that it is there
-    return queue
 
 
 @pytest.fixture(params=["tcp", "unix"])

@@ -11,31 +11,12 @@ import time
 
 import pytest
 
-from embedq import Broker
 from embedq.net import Connection
 from embedq_transports.mmqp import MMQP
 from embedq_transports.mmqp.requests import Poll, Send, encode_request
 from tests.interop.mmqp_client import Mack, Poller, messages
 
 URL = "mmqp://127.0.0.1:0"
-
-
-@pytest.fixture
-def broker():
-    with Broker(":memory:") as broker:
-        yield broker
-
-
-@pytest.fixture
-def orders(broker):
-    queue = broker.queue("orders")
-    queue.stats()  # so that it is there
-    return queue
-
-
-@pytest.fixture
-def address(broker):
-    return broker.listen(URL, transport=MMQP).address
 
 
 def until(condition) -> None:

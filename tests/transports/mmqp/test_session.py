@@ -8,7 +8,6 @@ import time
 
 import pytest
 
-from embedq import Broker
 from embedq.errors import InvalidOption
 from embedq.net import NetLimits
 from embedq.net.port import Identity
@@ -17,24 +16,6 @@ from embedq_transports.mmqp.requests import GroupPoll, Ping, Poll, Send, encode_
 from tests.interop.mmqp_client import Mack, Poller, Reader, Refused, messages
 
 URL = "mmqp://127.0.0.1:0"
-
-
-@pytest.fixture
-def broker():
-    with Broker(":memory:") as broker:
-        yield broker
-
-
-@pytest.fixture
-def orders(broker):
-    queue = broker.queue("orders")
-    queue.stats()  # so that it is there
-    return queue
-
-
-@pytest.fixture
-def address(broker):
-    return broker.listen(URL, transport=MMQP).address
 
 
 def ask(address, data: bytes, *, half_close: bool = False) -> bytes:
