@@ -18,7 +18,7 @@ sys.path.insert(0, str(ROOT))
 
 from tests.fuzzing.campaign import Report, campaign  # noqa: E402
 from tests.fuzzing.dialects import DIALECTS  # noqa: E402
-from tests.fuzzing.planted import FAULTS, found  # noqa: E402
+from tests.fuzzing.planted import FAULTS, missing  # noqa: E402
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -71,9 +71,12 @@ def self_test() -> int:
     """Plant each fault; exit code 1 if one is not found."""
     missed = 0
     for name in FAULTS:
-        is_found = found(name)
-        missed += not is_found
-        print(f"{name}: {'found' if is_found else 'MISSED'}", flush=True)
+        instead = missing(name)
+        missed += bool(instead)
+        print(f"{name}: {'MISSED' if instead else 'found'}", flush=True)
+        # A fault that no longer fits what it replaces raises, and hides what it was planted for.
+        for problem in instead:
+            print(f"    {problem}", file=sys.stderr)
     return int(bool(missed))
 
 
