@@ -6,6 +6,7 @@ import pytest
 
 from embedq import Broker
 from embedq.broker.host import open_engine
+from embedq.clock import VirtualClock
 from embedq.errors import InvalidOption
 from embedq.message import ErrorInfo
 from embedq.policy import QueuePolicy
@@ -88,6 +89,21 @@ def test_causes_are_counted_and_those_chosen_are_put_again(spark, path):
         assert sorted(again) == [b"10", b"9"]
         assert {letter.id for letter in queue.dead.list()} >= set(causes[0].ids)
         assert queue.stats().dead == 4
+
+
+def test_of_letters_that_died_at_once_the_first_by_id_speaks_for_a_cause(spark, tmp_path):
+    from embedq.spark.pipelines import triage
+
+    path = tmp_path / "once.db"
+    with open_engine(path, clock=VirtualClock(), upkeep=False) as desk:
+        queue = desk.queue("orders")
+        desk.put_many(queue, [b""] * 40)
+        for n, lease in enumerate(desk.claim(desk.group(queue), 40)):
+            trace = f'File "/srv/app.py", line {n}, in ship\n'
+            desk.reject(lease, "no", ErrorInfo("ValueError", f"order {n}", trace))
+    (cause,) = triage(spark, options(path))
+    assert (cause.letters, cause.first) == (40, cause.last)
+    assert cause.message == "order 0"
 
 
 def test_what_cannot_be_done_is_said_before_anything_is_read(spark, path):

@@ -15,7 +15,7 @@ from embedq.spark.needs import need
 from embedq.spark.pipelines.fingerprints import fingerprint, place
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from embedq.message import Receipt
 
@@ -60,19 +60,19 @@ def triage(spark: SparkSession, options: Mapping[str, str]) -> list[Cause]:
     """
     from pyspark.sql import functions as f  # noqa: PLC0415  # asked for in _letters
 
+    first = f.min_by(f.struct("type", "place", "message"), in_order("died_at", "id"))
     rows = (
         _letters(spark, options)
         .groupBy("fingerprint", "queue", "group")
         .agg(
-            f.min_by("type", "died_at").alias("type"),
-            f.min_by("place", "died_at").alias("place"),
-            f.min_by("message", "died_at").alias("message"),
+            first.alias("one"),
             f.count(f.lit(1)).alias("letters"),
             f.unix_micros(f.min("died_at")).alias("first"),
             f.unix_micros(f.max("died_at")).alias("last"),
             f.slice(f.sort_array(f.collect_set("id")), 1, SAMPLES).alias("ids"),
         )
         .orderBy(f.desc("letters"), "fingerprint", "queue", "group")
+        .select("fingerprint", "queue", "group", "one.*", "letters", "first", "last", "ids")
         .collect()
     )
     return [
@@ -134,6 +134,17 @@ def marked(failed: DataFrame, otherwise: str, words: str) -> DataFrame:
         .withColumn("fingerprint", mark("type", "message", "error_traceback"))
         .withColumn("place", where("error_traceback"))
     )
+
+
+def in_order(by: str, *then: str) -> Column:
+    """Return what orders rows by one column, and those that are equal in it by others.
+
+    Without the others Spark takes whichever of them its tasks bring first. Rows where `by` is NULL
+    have no place.
+    """
+    from pyspark.sql import functions as f  # noqa: PLC0415  # whoever has rows has pyspark
+
+    return f.when(f.col(by).isNotNull(), f.struct(by, *then))
 
 
 def moment(micros: int) -> datetime:

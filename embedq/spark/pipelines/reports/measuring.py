@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 from pyspark.sql import Observation, functions as f
 
-from embedq.spark.pipelines.causes import marked, moment
+from embedq.spark.pipelines.causes import in_order, marked, moment
 from embedq.spark.pipelines.reports.evidence import Evidence
 from embedq.spark.pipelines.reports.figures import (
     APART,
@@ -255,9 +255,10 @@ def _slowest(rows: DataFrame) -> tuple[list[Slow], list[Slow]]:
     whole = f.struct(
         "queue", "group", "id", "worker", "attempt", "outcome", "started", "wait", "run"
     )
+    ties = ("id", "group", "attempt")
     found = rows.agg(
-        f.max_by(whole, "run", SLOWEST).alias("runs"),
-        f.max_by(whole, "wait", SLOWEST).alias("waits"),
+        f.max_by(whole, in_order("run", *ties), SLOWEST).alias("runs"),
+        f.max_by(whole, in_order("wait", *ties), SLOWEST).alias("waits"),
     ).collect()[0]
     return [_slow(row) for row in found["runs"] or ()], [
         _slow(row) for row in found["waits"] or ()
@@ -283,9 +284,10 @@ def _failures(rows: DataFrame) -> list[Failure]:
         marked(named, "outcome", "nothing")
         .groupBy("fingerprint", "queue", "group")
         .agg(
-            f.max_by(f.struct("type", "place", "message", "error_traceback"), "ended_at").alias(
-                "latest"
-            ),
+            f.max_by(
+                f.struct("type", "place", "message", "error_traceback"),
+                in_order("ended_at", "id", "message"),
+            ).alias("latest"),
             f.count(f.lit(1)).alias("deliveries"),
             *(f.count_if(outcome == o).alias(o) for o in ("timed_out", "crashed", "dead")),
             f.unix_micros(f.min("ended_at")).alias("first"),
@@ -314,7 +316,9 @@ def _letters(rows: DataFrame) -> tuple[list[Letters], int]:
         marked(counted, "reason", "detail")
         .groupBy("reason", "fingerprint", "queue", "group")
         .agg(
-            f.max_by(f.struct("type", "place", "message"), "died_at").alias("latest"),
+            f.max_by(f.struct("type", "place", "message"), in_order("died_at", "id")).alias(
+                "latest"
+            ),
             f.count(f.lit(1)).alias("letters"),
             f.unix_micros(f.min("died_at")).alias("first"),
             f.unix_micros(f.max("died_at")).alias("last"),
@@ -332,7 +336,9 @@ def _letters(rows: DataFrame) -> tuple[list[Letters], int]:
 
 def _ids(when: str) -> Column:
     """Return ids of some of the latest: a message that failed again and again counts once."""
-    return f.slice(f.array_distinct(f.max_by("id", when, _LATEST)), 1, _IDS).alias("ids")
+    return f.slice(f.array_distinct(f.max_by("id", in_order(when, "id"), _LATEST)), 1, _IDS).alias(
+        "ids"
+    )
 
 
 def _cause(row: Row) -> dict[str, Any]:
