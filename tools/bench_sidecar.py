@@ -46,7 +46,7 @@ class SidecarSide:
 
     def __init__(self, folder: Path, side: str, backlog: int) -> None:
         self._side = side
-        self._left = backlog
+        self._backlog, self._left = backlog, 0
         self._messages = dict.fromkeys(STATES, 0)
         self._watches = {
             (what, state): Stopwatch() for what in (DRAIN, PUTS, OWN) for state in STATES
@@ -60,8 +60,7 @@ class SidecarSide:
             stack.callback(broker.stop)
             self._orders, self._own = broker.queue("orders"), broker.queue("own")
             self._orders.pause()
-            for _ in range(backlog // LOT):
-                self._orders.put_many([BODY] * LOT)
+            self._fill()
             self._stack = stack.pop_all()
         self.close = self._stack.close
 
@@ -81,8 +80,10 @@ class SidecarSide:
                 self._app.ask("busy", 0)
 
     def _measure(self, state: str, seconds: float) -> None:
-        if self._left > 0:
-            self._messages[state] += self._drain(seconds, self._watches[DRAIN, state])
+        # A busy machine hears late that it is enough: by then nothing may be left.
+        if not self._left:
+            self._fill()
+        self._messages[state] += self._drain(seconds, self._watches[DRAIN, state])
         self._watches[PUTS, state].run(self._put, seconds)
         own, begun = self._watches[OWN, state], perf_counter()
         own.taken.extend(self._app.ask("put", seconds))
@@ -101,6 +102,11 @@ class SidecarSide:
         watch.add(perf_counter() - begun, 0.0)
         self._left -= done
         return done
+
+    def _fill(self) -> None:
+        for _ in range(self._backlog // LOT):
+            self._orders.put_many([BODY] * LOT)
+        self._left = self._backlog
 
     @property
     def _acked(self) -> int:

@@ -107,6 +107,20 @@ def test_a_drain_counts_messages_and_commits(tmp_path: Path) -> None:
     assert cell.each == 1
 
 
+def test_a_drain_that_has_done_everything_too_early_is_filled_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench_broker_cells, "_WARM_S", 20.0)  # as on a machine that stands still
+    cell = bench_broker_cells.Drain("a", Host(tmp_path), plan.handle, 1, 1_000)
+    cell.begin()
+    cell.run_for(20.0)
+    cell.run_for(20.0)
+    (figure,) = cell.end().values()
+    cell.close()
+    assert figure.rate > 0
+    assert cell._tally.messages == 2_000
+
+
 def test_waiting_for_what_does_not_come_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_broker_cells, "_PATIENCE_S", 0.01)
     with pytest.raises(bench_broker_cells.Stuck, match="never"):

@@ -100,6 +100,20 @@ def test_a_drain_counts_what_is_acked_and_leaves_no_process(tmp_path: Path) -> N
         assert os.getpid() in bench_process_cpu.group_of(os.getpgid(0))
 
 
+def test_a_drain_that_has_done_everything_too_early_is_filled_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bench_process_sides._WARM_S", 20.0)  # as on a machine that stands still
+    cell = WorkerDrain("a", tmp_path, 1_000)
+    cell.begin()
+    cell.run_for(20.0)
+    cell.run_for(20.0)
+    (figure,) = cell.end().values()
+    cell.close()
+    assert figure.rate > 0
+    assert cell._messages == 2_000
+
+
 def test_a_program_that_ends_instead_of_answering_is_told(tmp_path: Path) -> None:
     program = Program("bench_process_producer.py", str(tmp_path / "none.db"), "one")
     with pytest.raises(RuntimeError, match=r"bench_process_producer\.py has ended"):
