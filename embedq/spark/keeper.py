@@ -166,7 +166,8 @@ class Keeper:
 
         Spark gives the thread of the driver its error at once. The tasks end a little later, and
         their Python workers are killed only `spark.python.task.killTimeout` after that: until
-        then they write files, say, which another attempt writes, too.
+        then they write files, say, which another attempt writes, too. A task is over when its
+        worker has been sent that signal: what stands still has to do so for a moment.
         """
         if not job.has_broken_off():
             return
@@ -175,7 +176,9 @@ class Keeper:
         sleep = threading.Event().wait
         least = started + _kill_timeout(job.context) + _AGAIN_S
         while self._clock.monotonic() < started + END_S:
-            if job.look().active == 0 and self._clock.monotonic() >= least:
+            if job.look().active:
+                least = max(least, self._clock.monotonic() + _AGAIN_S)
+            elif self._clock.monotonic() >= least:
                 break
             sleep(_AGAIN_S / 2)
 
