@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sqlite3
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from embedq.storage import schema
 from embedq.storage.inspect import check
 from embedq.storage.salvage import salvage
 from embedq.storage.sqlite import open_store
+from tests.processes import PATIENCE_S, kill
 
 DUMP = Path(__file__).with_name("version_1.sql")
 
@@ -101,6 +103,40 @@ def killed(database):
 
 schema.migrate.__defaults__ = ((schema.MIGRATIONS[0], killed),)
 sqlite.open_store(sys.argv[1])
+"""
+
+
+def test_programs_that_open_a_file_of_version_1_at_once_lose_nothing(old: Path) -> None:
+    start, go = os.pipe()
+    command = [sys.executable, "-c", RIVAL, str(old)]
+    with ExitStack() as stack:
+        programs = []
+        for _ in range(4):
+            program = subprocess.Popen(command, stdin=start, stdout=subprocess.PIPE)
+            stack.callback(kill, program)
+            programs.append(program)
+        os.close(start)
+        os.close(go)
+        ids = [id for each in programs for id in each.communicate(timeout=PATIENCE_S)[0].split()]
+    assert [each.returncode for each in programs] == [0] * 4
+    assert len(set(ids)) == 40
+    assert version_of(old) == schema.VERSION
+    with closing(sqlite3.connect(old)) as connection:
+        found = "SELECT count(*) FROM msg JOIN queue ON queue.id = queue WHERE name = 'many'"
+        assert connection.execute(found).fetchone() == (40,)
+    assert check(old).findings == []
+
+
+#: Whoever comes first is the host and migrates, the others are its clients.
+RIVAL = """
+import sys
+from embedq import Broker
+
+broker = Broker(sys.argv[1])
+sys.stdin.read()
+with broker:
+    for _ in range(10):
+        print(broker.queue("many").put(b"x").id)
 """
 
 
