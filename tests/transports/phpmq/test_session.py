@@ -9,9 +9,11 @@ from contextlib import ExitStack
 import pytest
 
 from embedq import Broker
+from embedq.clock import VirtualClock
 from embedq.errors import InvalidOption
 from embedq.net import NetLimits
 from embedq_transports.phpmq import FORMS, PHPMQ
+from embedq_transports.phpmq.wire import Form, Publish, encode
 from tests.interop.phpmq_client import Message, PhpmqClient
 
 URL = "phpmq://127.0.0.1:0"
@@ -346,6 +348,33 @@ def test_a_full_queue_closes_the_connection(broker, connect):
     client.publish(b"full", b"b")
     assert client.is_closed()
     assert broker.queue("full").stats().length == 1
+
+
+def test_a_client_that_falls_silent_in_its_first_message_is_closed():
+    clock = VirtualClock()
+    whole = encode(Publish(b"Q", b"x"), Form())
+    with Broker(":memory:", clock=clock) as broker, ExitStack() as stack:
+        listener = broker.listen(URL, transport=PHPMQ)
+        clients = [
+            stack.enter_context(socket.create_connection(listener.address, 30)) for _ in range(3)
+        ]
+        slow, silent, later = clients
+        for client in clients:
+            client.sendall(whole if client is later else b"H")
+        until(lambda: listener.stats.bytes_in == len(whole) + 2)
+        clock.advance(5)
+        slow.sendall(b"0")
+        later.sendall(b"H")  # its second message: that is up to the frame deadline
+        until(lambda: listener.stats.bytes_in == len(whole) + 4)
+        clock.advance(6)
+        listener.look()
+        assert silent.recv(1) == b""
+        assert listener.stats.closed == {"frame_timeout": 1}
+        slow.sendall(whole[2:])
+        until(lambda: broker.queue("Q").stats().length == 2)
+        clock.advance(11)
+        listener.look()
+        assert listener.stats.connections == 2
 
 
 def test_a_large_content_is_refused_when_it_is_announced(connect):

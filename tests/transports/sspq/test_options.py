@@ -84,6 +84,19 @@ def test_a_letter_that_somebody_else_has_removed_is_passed_over(connect, orders)
     assert gets_nothing(client)
 
 
+def test_without_dead_letters_each_request_for_one_is_refused_at_once(broker, orders, connect):
+    listener = broker.listen(f"{URL}&dead=0")
+    client = connect(listener)
+    client.ask()
+    client.socket.sendall(packet(DEAD_RECEIVE) * 2)
+    assert client.socket.recv(16, socket.MSG_WAITALL) == packet(NO_RECEIVE) * 2
+    orders.put(b"one")
+    assert client.answer() == b"one"  # the RECEIVE has waited on
+    client.socket.sendall(packet(DEAD_RECEIVE))  # while it holds one
+    assert gets_nothing(client)
+    assert listener.stats.counts == {"ignored dead_receive": 1}
+
+
 def test_dead_letters_can_be_forbidden(broker, orders, connect):
     bury(orders, b"1")
     client = connect(broker.listen(f"{URL}&dead=0"))

@@ -89,6 +89,8 @@ class PhpmqSession(Session):
         self._unsettled = self._moving = 0
         self._waiting: deque[Event] = deque()
         self._is_waiting = self._has_ended = self._is_broken = False
+        # Of a first message that is not complete: whether more has come. None: nothing has.
+        self._comes_more: bool | None = None
         # The client reads a header once and takes what came for the whole (4).
         connection.gathers = False
 
@@ -97,6 +99,11 @@ class PhpmqSession(Session):
     def received(self, data: bytes) -> None:
         """Do what has come, in order."""
         self._do(self._wire.feed(data))
+        if not self.frames:
+            if self._comes_more is None:
+                self._expect_more()
+            else:
+                self._comes_more = True
 
     def ended(self) -> bool:
         """An end of input is a disconnect, behind everything that came before it."""
@@ -110,6 +117,19 @@ class PhpmqSession(Session):
         for event in waiting:
             if isinstance(event, (Publish, Ack, DeadLetter)):
                 self._take(event)
+
+    def _expect_more(self) -> None:
+        """Close a client that falls silent within its first message: it may speak anything (7)."""
+
+        def look() -> None:
+            if self._comes_more and not self.frames:
+                self._expect_more()
+            elif not self.frames:
+                self._connection.abort("frame_timeout")
+
+        self._comes_more = False
+        if login_s := self._connection.limits.login_s:
+            self._connection.later(login_s, look)
 
     def _do(self, events: list[Event]) -> None:
         self.frames += len(events)

@@ -153,8 +153,10 @@ class SspqSession(Session):
 
     def _dead_receive(self) -> None:
         if not self._terms.dead:
-            if self._held is None and self._waiting is None:
+            if self._held is None:
                 self._refuse()
+            else:
+                self._count("ignored", "dead_receive")
         elif self._may_ask("dead_receive"):
             desk = dead_desk(self._connection.site.network, self._terms.queue)
             self._waiting = desk.ask(self._deliver_letter)

@@ -41,7 +41,7 @@ class WireLimits:
     #: bytes: a message id, opaque to clients.
     id_bytes: int = 255
     #: digits: a window or a time to live, before it is read as a number.
-    number_digits: int = 32
+    number_digits: int = 255
     #: messages: the widest window. More is not refused but means this.
     window_max: int = 65_535
     #: seconds: the longest time to live. More is not refused but means this.
