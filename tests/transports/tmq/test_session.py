@@ -80,7 +80,7 @@ def test_another_version_is_told_ours_and_another_protocol_nothing(dial):
 
 
 def test_who_does_not_say_hello_is_told_that_the_request_is_bad(dial):
-    sock = dial()
+    sock = dial(ids=False)
     sock.sendall(PREAMBLE + Frame(0x11, 1, b"id", b"", b"ch", b"x").bytes())
     answer = PREAMBLE + Frame(0x10, 400, first=True).bytes()
     assert everything(sock) == answer
@@ -96,14 +96,14 @@ def test_who_does_not_say_hello_is_told_that_the_request_is_bad(dial):
     ids=["taken", "no hello", "version"],
 )
 def test_who_is_refused_hears_why_however_much_it_has_sent_already(dial, connect, first, answer):
-    connect("taken")
-    sock = dial()
+    connect("taken", ids=False)
+    sock = dial(ids=False)
     sock.sendall(first + bytes(400_000))
     assert everything(sock) == answer
 
 
 def test_commands_may_come_right_behind_the_hello(orders, dial):
-    sock = dial()
+    sock = dial(ids=False)
     hello = Frame(0x10, 101, b"h", b"", b"", b"CONNECT /\r\nClient-Id: c1\r\n", first=True)
     join = Frame(0x10, 601, b"j", b"c1", b"orders", wants_response=True)
     push = Frame(0x11, 1, b"m", b"c1", b"orders", b"x")
@@ -161,7 +161,7 @@ def test_a_listener_can_let_the_newer_one_take_an_id_over(orders, connect):
 
 
 def test_an_id_that_no_frame_can_carry_is_refused(listen):
-    with socket.create_connection(listen().address, 30) as sock:
+    with socket.create_connection(listen(ids=False).address, 30) as sock:
         text = b"CONNECT /\r\nClient-Id: " + b"x" * 256
         sock.sendall(PREAMBLE + Frame(0x10, 101, body=text, first=True).bytes())
         assert everything(sock) == PREAMBLE + Frame(0x10, 400, first=True).bytes()

@@ -16,7 +16,7 @@ from embedq.net import Site
 from embedq_transports.tmq.book import Book, Contents, Entry, read_book
 from embedq_transports.tmq.channels import Channel
 from embedq_transports.tmq.handout import Member
-from embedq_transports.tmq.names import channel_name, key_of, split, target_of
+from embedq_transports.tmq.names import channel_name, key_of, made_id, split, target_of
 from embedq_transports.tmq.queues import Queue
 from embedq_transports.tmq.terms import Terms
 
@@ -233,6 +233,10 @@ class Hub:
         for channel in list(client.joined):
             channel.leave(client)
             self.tidy(channel)
+
+    def new_id(self) -> bytes:
+        """Return the id of a message that has none of its own; b"" where none are made."""
+        return made_id() if self.terms.makes_ids else b""
 
     # -------------------------------------------------------------------------- Responses
 

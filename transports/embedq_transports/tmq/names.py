@@ -1,11 +1,13 @@
 """Names of channels and of their queues, and the queues of the broker that they are.
 
-Knows: that the queue of content type 101 in channel ch-1 is `ch-1/101`, whatever the case.
+Knows: that the queue of content type 101 in channel ch-1 is `ch-1/101`, whatever the case; how
+an id looks that is made here.
 Does not know: which channels exist.
 """
 
 from __future__ import annotations
 
+import secrets
 from typing import Final
 
 from embedq.errors import InvalidName
@@ -16,6 +18,12 @@ from embedq_transports.tmq.frames import CONTENT_MOST
 #: The queue that keeps what channels and queues were told to be. No channel can have its name.
 BOOK: Final = "@tmq"
 _LONGEST_TYPE: Final = len(f"/{CONTENT_MOST}")
+_ID_BYTES: Final = 16
+
+
+def made_id() -> bytes:
+    """Return a new id, of a message or of a client: 32 hexadecimal digits, as a GUID has."""
+    return secrets.token_hex(_ID_BYTES).encode()
 
 
 def channel_name(target: bytes) -> str | None:

@@ -8,7 +8,6 @@ Numbers and rules are those of docs/protocols/tmq.md.
 
 from __future__ import annotations
 
-import secrets
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -22,6 +21,7 @@ from embedq_transports.tmq.frames import PING, PREAMBLE, TERMINATE, Content, Dia
 from embedq_transports.tmq.hello import CLIENT_NAME, CLIENT_TOKEN, CLIENT_TYPE, Hello
 from embedq_transports.tmq.hub import Hub
 from embedq_transports.tmq.limits import ID_BYTES
+from embedq_transports.tmq.names import made_id
 from embedq_transports.tmq.traffic import Traffic
 from embedq_transports.tmq.wire import (
     Dropped,
@@ -126,8 +126,8 @@ class TmqSession(Session):
                 self._connection.write(PREAMBLE)
             case LoggedIn():
                 self._log_in(event)
-            case Fault(code, text, answer):
-                self.fault(code.value, text, answer)
+            case Fault():
+                self.fault(event.code.value, event.text, self._told(event))
 
     def _take(self, frame: Frame) -> None:
         if frame.kind == Kind.TERMINATE:
@@ -151,6 +151,12 @@ class TmqSession(Session):
             self._connection.write(answer)
         self._connection.site.faulty(self._connection, code, text)
         self._finish("protocol", linger=bool(answer))
+
+    def _told(self, fault: Fault) -> bytes:
+        """Return what its client hears of a fault, often nothing."""
+        if not fault.status:
+            return fault.answer
+        return self.encode(refused(fault.status, self._hub.new_id()))
 
     def _finish(self, cause: str, *, linger: bool = False) -> None:
         """`linger`: the client is to hear why, whatever it has sent meanwhile."""
@@ -200,7 +206,7 @@ class TmqSession(Session):
         connection.login(Credentials(name, token), known)
 
     def _known(self, event: LoggedIn, identity: Identity | None) -> None:
-        client_id = event.client_id or secrets.token_hex(16).encode()
+        client_id = event.client_id or made_id()
         other = self._hub.client(client_id)
         if identity is None:
             self._turn_away(Content.UNAUTHORIZED)
@@ -214,7 +220,7 @@ class TmqSession(Session):
             self._begin(client_id, event.hello)
 
     def _turn_away(self, status: int) -> None:
-        self.send(refused(status))
+        self.send(refused(status, self._hub.new_id()))
         self._finish("refused", linger=True)
 
     def _begin(self, client_id: bytes, hello: Hello) -> None:
@@ -224,7 +230,7 @@ class TmqSession(Session):
             hello.get(key).encode("utf-8", "surrogateescape") for key in (CLIENT_NAME, CLIENT_TYPE)
         )
         self._hub.arrived(self, name, kind)
-        self.send(accepted(client_id))
+        self.send(accepted(client_id, self._hub.new_id()))
         self._watch()
 
     def replaced(self) -> None:

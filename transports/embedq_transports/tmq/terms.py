@@ -46,6 +46,11 @@ class Terms:
     ping_s: float = 120.0
     answers_s: float = 30.0
 
+    @property
+    def makes_ids(self) -> bool:
+        """Whether messages get an id that have none: also those that the server itself sends."""
+        return self.options.use_message_id is not False
+
 
 def layered(layers: Sequence[QueueOptions]) -> QueueOptions:
     """Return options of which each is that of the first layer that says something."""

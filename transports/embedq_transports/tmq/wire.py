@@ -75,11 +75,16 @@ class Dropped(msgspec.Struct, frozen=True, gc=False):
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """The last event: write `answer` (often nothing), then close."""
+    """The last event: write `answer` (often nothing), or tell of `status`; then close.
+
+    Before the login a status is what `answers.refused` makes a frame of. Whoever has the
+    connection does that: the ids in the frame are not the wire's.
+    """
 
     code: FaultCode
     text: str
     answer: bytes = b""
+    status: int = 0
 
 
 Event = Greeted | LoggedIn | Received | Dropped | Fault
@@ -185,9 +190,9 @@ class _Wire(ABC):
         text = f"the connection ended within a frame, after {self._frames.waiting} bytes of it"
         return [Fault(FaultCode.TRUNCATED, text)]
 
-    def _fault(self, code: FaultCode, text: str, answer: bytes = b"") -> Fault:
+    def _fault(self, code: FaultCode, text: str, answer: bytes = b"", *, status: int = 0) -> Fault:
         self._closed = True
-        return Fault(code, text, answer)
+        return Fault(code, text, answer, status)
 
     def _greet(self, events: list[Event]) -> bool:
         frames = self._frames
@@ -218,10 +223,10 @@ class _Wire(ABC):
     def _version_answer(self) -> bytes:
         return b""
 
-    def _too_large(self, found: _Oversize, answer: bytes) -> Fault:
+    def _too_large(self, found: _Oversize, answer: bytes = b"", *, status: int = 0) -> Fault:
         most = self._frames.payload_bytes
         text = f"a payload of {found.payload} bytes is announced, more than {most}"
-        return self._fault(FaultCode.TOO_LARGE, text, answer)
+        return self._fault(FaultCode.TOO_LARGE, text, answer, status=status)
 
     @abstractmethod
     def _read(self, events: list[Event]) -> None:
@@ -273,13 +278,14 @@ class ServerWire(_Wire):
             self._checked = True
             if not self._is_hello(bytes(frames.buffer[frames.at : frames.at + HEADER_BYTES])):
                 text = "the first frame is not a Hello"
-                events.append(self._fault(FaultCode.NOT_HELLO, text, self._bad_request()))
+                status = Content.BAD_REQUEST
+                events.append(self._fault(FaultCode.NOT_HELLO, text, status=status))
                 return False
         found = frames.next()
         if found is None:
             return False
         if isinstance(found, _Oversize):
-            events.append(self._too_large(found, self._bad_request()))
+            events.append(self._too_large(found, status=Content.BAD_REQUEST))
             return False
         self._logged_in = True
         frames.payload_bytes = self._limits.payload_bytes
@@ -293,9 +299,6 @@ class ServerWire(_Wire):
         return (
             header.kind == Kind.SERVER and header.content_type == Content.HELLO and header.ttl > 0
         )
-
-    def _bad_request(self) -> bytes:
-        return self.encode(Frame(Kind.SERVER, Content.BAD_REQUEST, first_acquirer=True))
 
     def _limit_answer(self, frame: Frame) -> bytes:
         if not frame.message_id:
@@ -320,6 +323,6 @@ class ClientWire(_Wire):
     def _read(self, events: list[Event]) -> None:
         while (found := self._frames.next()) is not None:
             if isinstance(found, _Oversize):
-                events.append(self._too_large(found, b""))
+                events.append(self._too_large(found))
                 return
             events.append(Received(found) if found.ttl else Dropped(found, "ttl"))
