@@ -272,6 +272,49 @@ def test_a_payload_beyond_the_limit_is_refused_before_it_is_read(orders, connect
     assert client.is_closed()
 
 
+def beyond(kind: int, *, id: bytes = b"mm", source: bytes = b"", ttl: int = 16) -> bytes:
+    """The head of a frame whose payload is larger than any limit, and none of that."""
+    whole = Frame(kind, 1, id, source, b"c9", bytes(70_000), ttl=ttl).bytes()
+    return whole[:8] + b"\0\0\0\x7f" + whole[12:-70_000]
+
+
+@pytest.mark.parametrize("kind", [0x10, 0x12], ids=["server", "client"])
+@pytest.mark.parametrize("source", [b"", b"big"])
+def test_who_asks_beyond_the_limit_is_told_in_its_name_whether_it_says_it_or_not(
+    connect, kind, source
+):
+    client = connect("big")
+    client.socket.sendall(beyond(kind, source=source))
+    assert client.receive() == Frame(0x14, 482, b"mm", target=b"big", first=True)
+    assert client.is_closed()
+
+
+@pytest.mark.parametrize("id", ["big", ""])
+def test_also_right_behind_its_hello_and_with_an_id_that_it_was_given(dial, id):
+    sock = dial(ids=False)
+    sock.sendall(PREAMBLE + hello(id.encode()).bytes() + beyond(0x12))
+    said = everything(sock)[len(PREAMBLE) :]
+    own = id.encode() or said[8:40]
+    accepted = Frame(0x10, 202, target=own, first=True).bytes()
+    assert said == accepted + Frame(0x14, 482, b"mm", target=own, first=True).bytes()
+
+
+@pytest.mark.parametrize(
+    ("frame", "fault"),
+    [
+        (beyond(0x12, id=b""), "too_large"),
+        (beyond(0x12, ttl=0), "too_large"),
+        (beyond(0x12, source=b"other"), "foreign_source"),
+    ],
+    ids=["no id", "no hop", "foreign"],
+)
+def test_what_is_never_answered_is_not_beyond_the_limit_either(connect, listen, frame, fault):
+    client = connect("big")
+    client.socket.sendall(frame)
+    assert client.is_closed()
+    assert listen().stats.faults == {fault: 1}
+
+
 # --- a restart ----------------------------------------------------------------------------------
 
 

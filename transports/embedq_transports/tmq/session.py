@@ -14,7 +14,13 @@ from functools import partial
 from typing import Final
 
 from embedq.net import Connection, Credentials, Identity, Session
-from embedq_transports.tmq.answers import accepted, is_foreign, refused
+from embedq_transports.tmq.answers import (
+    accepted,
+    admitted,
+    is_foreign,
+    refused,
+    status_for,
+)
 from embedq_transports.tmq.channels import Channel
 from embedq_transports.tmq.debts import Debts
 from embedq_transports.tmq.frames import PING, PREAMBLE, TERMINATE, Content, Dialect, Frame, Kind
@@ -127,7 +133,7 @@ class TmqSession(Session):
             case LoggedIn():
                 self._log_in(event)
             case Fault():
-                self.fault(event.code.value, event.text, self._told(event))
+                self._fail(event)
 
     def _take(self, frame: Frame) -> None:
         if frame.kind == Kind.TERMINATE:
@@ -152,11 +158,19 @@ class TmqSession(Session):
         self._connection.site.faulty(self._connection, code, text)
         self._finish("protocol", linger=bool(answer))
 
+    def _fail(self, fault: Fault) -> None:
+        if fault.request is None or not self._is_foreign(fault.request):
+            self.fault(fault.code.value, fault.text, self._told(fault))
+
     def _told(self, fault: Fault) -> bytes:
         """Return what its client hears of a fault, often nothing."""
         if not fault.status:
             return fault.answer
-        return self.encode(refused(fault.status, self._hub.new_id()))
+        if fault.request is None:
+            return self.encode(refused(fault.status, self._hub.new_id()))
+        request = admitted(fault.request, self.client_id)
+        is_answered = request.message_id and request.ttl
+        return self.encode(status_for(request, fault.status)) if is_answered else b""
 
     def _finish(self, cause: str, *, linger: bool = False) -> None:
         """`linger`: the client is to hear why, whatever it has sent meanwhile."""

@@ -77,14 +77,16 @@ class Dropped(msgspec.Struct, frozen=True, gc=False):
 class Fault(msgspec.Struct, frozen=True):
     """The last event: write `answer` (often nothing), or tell of `status`; then close.
 
-    Before the login a status is what `answers.refused` makes a frame of. Whoever has the
-    connection does that: the ids in the frame are not the wire's.
+    A status is what `answers.status_for` makes a frame of for `request`, which is what cannot be
+    read, without its payload; before the login there is none, and `answers.refused` does it.
+    Whoever has the connection makes the frame: the wire knows neither ids nor who the client is.
     """
 
     code: FaultCode
     text: str
     answer: bytes = b""
     status: int = 0
+    request: Frame | None = None
 
 
 Event = Greeted | LoggedIn | Received | Dropped | Fault
@@ -190,9 +192,17 @@ class _Wire(ABC):
         text = f"the connection ended within a frame, after {self._frames.waiting} bytes of it"
         return [Fault(FaultCode.TRUNCATED, text)]
 
-    def _fault(self, code: FaultCode, text: str, answer: bytes = b"", *, status: int = 0) -> Fault:
+    def _fault(
+        self,
+        code: FaultCode,
+        text: str,
+        answer: bytes = b"",
+        *,
+        status: int = 0,
+        request: Frame | None = None,
+    ) -> Fault:
         self._closed = True
-        return Fault(code, text, answer, status)
+        return Fault(code, text, answer, status, request)
 
     def _greet(self, events: list[Event]) -> bool:
         frames = self._frames
@@ -223,10 +233,10 @@ class _Wire(ABC):
     def _version_answer(self) -> bytes:
         return b""
 
-    def _too_large(self, found: _Oversize, answer: bytes = b"", *, status: int = 0) -> Fault:
+    def _too_large(self, found: _Oversize, status: int = 0, request: Frame | None = None) -> Fault:
         most = self._frames.payload_bytes
         text = f"a payload of {found.payload} bytes is announced, more than {most}"
-        return self._fault(FaultCode.TOO_LARGE, text, answer, status=status)
+        return self._fault(FaultCode.TOO_LARGE, text, status=status, request=request)
 
     @abstractmethod
     def _read(self, events: list[Event]) -> None:
@@ -261,7 +271,7 @@ class ServerWire(_Wire):
             return
         while (found := frames.next()) is not None:
             if isinstance(found, _Oversize):
-                events.append(self._too_large(found, self._limit_answer(found.frame)))
+                events.append(self._too_large(found, Content.LIMIT_EXCEEDED, found.frame))
                 return
             if not found.ttl:
                 events.append(Dropped(found, "ttl"))
@@ -285,7 +295,7 @@ class ServerWire(_Wire):
         if found is None:
             return False
         if isinstance(found, _Oversize):
-            events.append(self._too_large(found, status=Content.BAD_REQUEST))
+            events.append(self._too_large(found, Content.BAD_REQUEST))
             return False
         self._logged_in = True
         frames.payload_bytes = self._limits.payload_bytes
@@ -299,19 +309,6 @@ class ServerWire(_Wire):
         return (
             header.kind == Kind.SERVER and header.content_type == Content.HELLO and header.ttl > 0
         )
-
-    def _limit_answer(self, frame: Frame) -> bytes:
-        if not frame.message_id:
-            return b""
-        answer = Frame(
-            Kind.RESPONSE,
-            Content.LIMIT_EXCEEDED,
-            frame.message_id,
-            # As every status: the channel for a push, else the requester.
-            target=frame.target if frame.kind == Kind.CHANNEL else frame.source,
-            first_acquirer=True,
-        )
-        return self.encode(answer)
 
 
 class ClientWire(_Wire):
