@@ -18,6 +18,8 @@ from typing import Any, Final
 from embedq.errors import InvalidOption
 
 _READ: Final = 64 * 1024
+#: Bytes before each record; the last two say how many follow.
+_HEADER: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +85,14 @@ class BrokenTLS(Exception):
 class Tunnel:
     """The TLS of one connection. `feed` what comes; send what `take` returns."""
 
-    __slots__ = ("_in", "_object", "_out", "is_ready", "is_shut")
+    __slots__ = ("_header", "_in", "_missing", "_object", "_out", "is_ready", "is_shut")
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._object = context.wrap_bio(self._in, self._out, server_side=True)
+        # Where the client's records end: OpenSSL keeps the beginning of one for itself.
+        self._missing = 0
+        self._header = b""
         #: The handshake is over.
         self.is_ready = False
         #: The client sends no more.
@@ -96,6 +101,7 @@ class Tunnel:
     def feed(self, data: bytes) -> bytes:
         """Take in what came; return the plain bytes in it. Raises BrokenTLS."""
         self._in.write(data)
+        self._follow(data)
         parts: list[bytes] = []
         try:
             if not self.is_ready:
@@ -124,7 +130,18 @@ class Tunnel:
     @property
     def has_part(self) -> bool:
         """Whether the beginning of a record has come: its rest follows."""
-        return self._in.pending > 0
+        return self._missing > 0 or bool(self._header)
+
+    def _follow(self, data: bytes) -> None:
+        """Note how much of the last record is missing."""
+        at, end = self._missing, len(data)
+        if self._header:
+            data = self._header + data
+            end = len(data)
+        while at + _HEADER <= end:
+            at += _HEADER + int.from_bytes(data[at + _HEADER - 2 : at + _HEADER])
+        self._missing = max(0, at - end)
+        self._header = data[at:]
 
     def take(self) -> bytes:
         """Return what has to be sent by itself: handshakes, alerts."""

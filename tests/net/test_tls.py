@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from embedq import InvalidOption
 from embedq.net import TLS
+from embedq.net.tls import Tunnel
 from tests.conformance.transport_suite import Dialect, TransportSuite, dial, eventually, is_cut
 from tests.net.client import Client
 from tests.net.lines import LINES, LinesSession
@@ -168,3 +169,51 @@ def test_a_client_that_only_shuts_its_side_is_still_answered(broker, listen, pap
     eventually(lambda: broker.queue("q").stats().stored == 3)
     eventually(lambda: not listener.stats.connections)
     client.close()
+
+
+def exchanged(papers) -> tuple[ssl.SSLObject, ssl.MemoryBIO, Tunnel]:
+    """A client's end with what it sends, and the tunnel to it, after their handshake."""
+    tunnel = Tunnel(TLS(papers / "pair-1.pem").context())
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = context(papers).wrap_bio(incoming, outgoing, server_hostname="localhost")
+    while not tunnel.is_ready:
+        with suppress(ssl.SSLWantReadError):
+            client.do_handshake()
+        tunnel.feed(outgoing.read())
+        incoming.write(tunnel.take())
+    return client, outgoing, tunnel
+
+
+def test_wherever_records_are_cut_it_is_known_whether_the_rest_of_one_follows(papers):
+    client, outgoing, tunnel = exchanged(papers)
+    assert not tunnel.has_part
+    records = []
+    for body in (b"a", b"", b"b" * 300, b"c" * 40):
+        if body:
+            client.write(body)
+        records.append(outgoing.read())
+    ends = {len(b"".join(records[: n + 1])) for n in range(len(records))}
+    data = b"".join(records)
+    plain = b""
+    for at in range(len(data)):
+        plain += tunnel.feed(data[at : at + 1])
+        assert tunnel.has_part is (at + 1 not in ends), f"after {at + 1} bytes"
+    assert plain == b"a" + b"b" * 300 + b"c" * 40
+
+
+def test_a_record_in_two_pieces_is_partly_there_only_between_them(papers):
+    client, outgoing, tunnel = exchanged(papers)
+    length = None
+    at = 0
+    while length is None or at <= length:
+        client.write(b"first")
+        first = outgoing.read()
+        client.write(b"second" * 5)
+        data = first + outgoing.read()
+        length = len(data)
+        plain = tunnel.feed(data[:at])
+        assert tunnel.has_part is (at not in {0, len(first), length}), f"cut at {at}"
+        plain += tunnel.feed(data[at:])
+        assert not tunnel.has_part
+        assert plain == b"first" + b"second" * 5
+        at += 1
