@@ -1,9 +1,10 @@
-"""Message ids that the server makes: of its answers to the Hello, and none where it makes none."""
+"""Message ids that the server makes: of its own frames, and of what clients send each other."""
 
 from __future__ import annotations
 
 import re
 import socket
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -126,3 +127,62 @@ def test_a_ping_its_answer_and_a_goodbye_have_no_id(connect, clock, listen):
     assert client.socket.recv(8) == b"\x89\xff" + bytes(6)
     listener.close()
     assert client.socket.recv(8) == b"\x08\x10" + bytes(6)
+
+
+# --- between clients ---------------------------------------------------------------------------
+
+#: What is sent to another client: a message, a Delivery of one, a Response to one.
+KINDS = pytest.mark.parametrize(
+    "kind", [0x12, 0x13, 0x14], ids=["message", "delivery", "response"]
+)
+
+
+def sent(kind: int, target: bytes = b"c2", *, wants_response: bool = True) -> Frame:
+    return Frame(
+        kind, 55, b"", b"c1", target, b"hi", urgent=True, wants_response=wants_response, ttl=9
+    )
+
+
+@KINDS
+def test_what_a_client_sends_another_without_an_id_gets_one_and_asks_for_no_response(
+    connect, kind
+):
+    one, other = connect("c1"), connect("c2")
+    one.send(sent(kind))
+    got = other.receive()
+    assert MADE.fullmatch(got.id)
+    assert got == replace(sent(kind, wants_response=False), id=got.id, ttl=8)
+
+
+@KINDS
+def test_where_none_are_made_it_has_none_and_asks_for_no_response_either(connect, kind):
+    one, other = connect("c1", ids=False), connect("c2", ids=False)
+    one.send(sent(kind))
+    assert other.receive() == replace(sent(kind, wants_response=False), ttl=8)
+
+
+@KINDS
+@pytest.mark.parametrize("ids", [True, False])
+def test_an_id_that_it_has_is_kept_with_all_its_flags(connect, kind, ids):
+    one, other = connect("c1", ids=ids), connect("c2", ids=ids)
+    one.send(replace(sent(kind), id=b"\xff1"))
+    assert other.receive() == replace(sent(kind), id=b"\xff1", ttl=8)
+
+
+def test_all_of_a_name_get_a_message_under_the_same_id_and_every_message_another(connect):
+    bob = {"hello": {"Client-Name": "bob"}}
+    one, *others = connect("c1"), connect("c2", bob), connect("c3", bob)
+    for _ in range(2):
+        one.send(sent(0x12, b"@name:bob"))
+    first, second = ([each.receive().id for each in others] for _ in range(2))
+    assert first[0] == first[1]
+    assert second[0] == second[1] != first[0]
+
+
+def test_who_sent_no_id_is_not_answered_under_one_that_the_server_has_made(connect, listen):
+    client = connect("c1")
+    client.send(sent(0x12, b"nobody"))
+    client.send(Frame(0x11, 1, source=b"c1", target=b"nowhere", body=b"x", wants_response=True))
+    assert client.command(602, "x") == 404
+    assert not client.inbox
+    assert listen().stats.counts["unanswered 404"] == 2

@@ -225,6 +225,8 @@ class Traffic:
 
     def _relay(self, frame: Frame, clients: Sequence[Member]) -> bool:
         """Pass a frame on. False: they all read so slowly that it was dropped."""
+        if not frame.message_id:
+            frame = replace(frame, message_id=self._hub.new_id())
         passed = relayed(frame)
         if passed is None:
             self._count("dropped", "ttl")
