@@ -206,13 +206,13 @@ class Broker(Listenable):
         Raises UsageError in a handler and on the loop of the handlers, which it would wait for; so
         does a signal handler in the midst of a call of its thread. With `run` it never does.
         """
-        self._origin.check(self._backing)
-        signals = self._signals
+        backing, signals = self._backing, self._signals  # another thread may be at its end, too
+        self._origin.check(backing)
         if signals is not None:
             signals.stop()
             return None
-        if self._backing is not None:
-            self._backing.check_caller()
+        if backing is not None:
+            backing.check_caller()
         runner, seconds = self._runner, self.settings.grace_or(grace)
         self._clients_have(grace)
         if runner is not None:
@@ -306,8 +306,9 @@ class Broker(Listenable):
 
     async def astop(self, grace: Duration | None = None) -> Report | None:
         """Do the same as `stop`, from a coroutine."""
-        if self._runner is not None and self._signals is None:
-            self._runner.check_caller(blocks=False)
+        runner = self._runner
+        if runner is not None and self._signals is None:
+            runner.check_caller(blocks=False)
         return await self._astop(grace)
 
     _astop = twin(stop)

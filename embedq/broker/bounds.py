@@ -78,8 +78,11 @@ class BoundedPut(direct.PutMessages):
     def apply(self) -> None:
         """Give the places back: the messages count by themselves now."""
         if self.full:
-            if self.waiter is not None and self._missing() > 0:
-                self.waits = self._queue.space.enlist(self.waiter)
+            waiter = (
+                self.waiter
+            )  # one look: `give_up` may clear it meanwhile, and then lets it leave
+            if waiter is not None and self._missing() > 0:
+                self.waits = self._queue.space.enlist(waiter)
             return
         self._give_back()
         super().apply()

@@ -169,7 +169,8 @@ class Deadlines:
             for lease in _held(group, newest, seqs):
                 if lease.deadline > now:
                     continue
-                if lease.keeper is not None and lease.keeper():
+                alive = lease.keeper  # one look: `unkeep` needs no lock
+                if alive is not None and alive():
                     lease.deadline = now + group.queue.policy.lease_ms / 1000
                     kept.append(lease)
                 else:

@@ -182,10 +182,11 @@ class Claim(Task):
             self._engine.buried(group, bury, entry.key)
         start = self._start
         if start is None:
+            waiter = self.waiter  # one look: `abandon` may clear it meanwhile, and then it leaves
             if self._may_look_again():
                 self.found = True
-            elif self.waiter is not None and not self.found and self.hungry is None:
-                self._wait(self.waiter)
+            elif waiter is not None and not self.found and self.hungry is None:
+                self._wait(waiter)
             return
         group.delivered += len(self.leases)
         self._engine.deadlines.add(self.leases[0].deadline, self.leases)

@@ -100,9 +100,9 @@ class Link:
         self._welcomed.wait(timeout)
         if self._refused is not None:
             raise self._refused
-        if self.welcome is None:
+        if (welcome := self.welcome) is None:  # one look: the host may be gone before a second
             raise no_host(self._nowhere, ", or it has not answered in time")
-        return self.welcome
+        return welcome
 
     def begin(self) -> None:
         """Look for a host, in the background. What is asked meanwhile waits for one."""

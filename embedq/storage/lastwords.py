@@ -123,7 +123,8 @@ class LastWords:
     @property
     def listens(self) -> bool:
         """Whether a crash would be written here: the application may have changed that."""
-        return self._ear is not None and self._ear() is not None
+        ear = self._ear  # one look: `end` may clear it meanwhile
+        return ear is not None and ear() is not None
 
     @property
     def is_lost(self) -> bool:

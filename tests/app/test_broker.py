@@ -25,6 +25,7 @@ from embedq import (
 from embedq.broker.desk import Desk
 from embedq.events import Notice
 from tests.processes import line_of
+from tests.vanishing import vanishing
 
 SOON = 20.0
 
@@ -220,6 +221,18 @@ def test_stop_ends_run_from_another_thread(path: Path) -> None:
     thread.join(SOON)
     assert not thread.is_alive()
     assert len(reports) == 1
+
+
+@pytest.mark.parametrize("looks", range(4))
+@pytest.mark.parametrize("attribute", ["_backing", "_runner"])
+def test_several_threads_may_stop_a_broker(path: Path, attribute: str, looks: int) -> None:
+    broker = vanishing(Broker, attribute, looks)(path)
+    other = Broker(path)
+    other.queue("orders").consumer(print)
+    with other:
+        setattr(broker, attribute, getattr(other, attribute))
+        asyncio.run(broker.astop())
+    assert not other.running
 
 
 def test_asgi_lifespan_runs_the_broker_while_the_application_does(path: Path) -> None:

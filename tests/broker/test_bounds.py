@@ -13,11 +13,14 @@ from embedq.broker.host import open_engine
 from embedq.broker.moves import Change
 from embedq.broker.numbered import Numbers, aput_rows, plain_row
 from embedq.broker.state import QueueState
+from embedq.broker.waiting import Waiter
 from embedq.clock import VirtualClock
 from embedq.errors import QueueFull
 from embedq.message import draft
 from embedq.policy import QueuePolicy
 from embedq.storage.ops import OpenSession
+from tests.broker.handing import plain, together
+from tests.vanishing import vanishing
 
 SOON = 20.0
 
@@ -188,6 +191,24 @@ def test_a_put_that_is_cancelled_in_its_commit_waits_for_no_room(
 
     asyncio.run(main())
     assert len(queue.space) == 0
+
+
+@pytest.mark.parametrize("looks", range(3))
+def test_who_gives_up_while_its_put_is_applied_costs_nobody_an_error(
+    desk: Desk, looks: int
+) -> None:
+    queue, other = bounded(desk, "block", 1), desk.queue("other")
+    desk.put(queue, b"x")
+    kind = vanishing(bounds.BoundedPut, "waiter", looks)
+    waiter = Waiter()
+    late = kind(desk, queue, [plain_row(0, b"late")], desk.now_ms(), waiter)
+    beside = plain(desk, other, b"beside")
+    together(desk, late, beside)
+    assert (late.error, beside.error) == (None, None)
+    assert other.stored == 1
+    assert late.waits == (looks > 0)
+    desk.cancel(queue, 1)
+    assert waiter.woken == late.waits
 
 
 def test_a_bound_holds_when_many_put_at_once(tmp_path) -> None:

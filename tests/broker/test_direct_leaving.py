@@ -10,13 +10,15 @@ from embedq.broker.desk import Desk
 from embedq.broker.direct import leave
 from embedq.broker.host import open_engine
 from embedq.broker.intake import checksum
+from embedq.broker.moves import Claim
 from embedq.broker.settling import Releases
 from embedq.broker.state import GroupState, QueueState
 from embedq.broker.waiting import Waiter
 from embedq.clock import VirtualClock
 from embedq.errors import StoreFull
 from embedq.storage.ops import Op
-from tests.broker.handing import SOON, plain, seqs, together, wait
+from tests.broker.handing import LEASE_S, SOON, plain, seqs, together, wait
+from tests.vanishing import vanishing
 
 
 @pytest.fixture
@@ -134,3 +136,18 @@ def test_a_body_that_may_change_is_copied(
     (lease,) = waiter.handed()
     assert lease.message.body == b"body"
     assert checksum(None, lease.message.body) == lease.message.crc
+
+
+@pytest.mark.parametrize("looks", range(4))
+def test_who_leaves_while_its_claim_is_applied_costs_nobody_an_error(
+    desk: Desk, group: GroupState, looks: int
+) -> None:
+    desk.claim(group)
+    waiter = Waiter()
+    leaving = vanishing(Claim, "waiter", looks)(
+        desk, group, 1, LEASE_S, desk.session, waiter=waiter
+    )
+    beside = plain(desk, desk.queue("other"), b"beside")
+    together(desk, leaving, beside)
+    assert (leaving.error, beside.error) == (None, None)
+    assert leaving.waits == (group.waiters.first() is waiter)

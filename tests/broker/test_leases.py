@@ -12,6 +12,7 @@ from embedq.broker.host import open_engine
 from embedq.broker.leases import Deadlines, Lease
 from embedq.broker.state import GroupState, QueueState
 from embedq.clock import VirtualClock
+from tests.vanishing import vanishing
 
 
 @pytest.fixture
@@ -183,3 +184,14 @@ def test_a_lease_remembers_what_its_message_is_when_it_comes_back() -> None:
     assert (back.max_attempts, back.suspect) == (9, False)
     assert (lease.key, lease.is_suspect) == ("k", True)
     assert repr(lease) == "<Lease of message 1, attempt 1, token 1>"
+
+
+@pytest.mark.parametrize("looks", range(2))
+def test_a_lease_may_be_kept_no_longer_while_its_end_is_looked_at(
+    engine: Engine, group: GroupState, looks: int
+) -> None:
+    lease = vanishing(Lease, "keeper", looks)(group, 1, 1, 1, 0.0)
+    lease.keeper = lambda: True
+    group.hold(lease)
+    engine.deadlines.add(0.0, [lease])
+    assert engine.deadlines.over(0.0) == ([] if looks else [lease])

@@ -20,6 +20,7 @@ from embedq.ipc.ledger import Asked
 from embedq.ipc.link import Link
 from tests.ipc.scripted import SOON, Scene, ScriptedHost, hello, scene, until
 from tests.processes import line_of
+from tests.vanishing import vanishing
 
 
 @pytest.fixture
@@ -52,6 +53,20 @@ def test_a_request_is_answered(stage: Scene) -> None:
     assert host.get(frames.Put) == frames.Put(1, 1, 0, [b"x"], 0)
     host.say(frames.Stored_(1, 5))
     until(lambda: asked.answer == frames.Stored_(1, 5))
+
+
+@pytest.mark.parametrize("looks", range(2))
+def test_a_host_that_ends_right_behind_its_welcome_was_there_or_was_not(looks: int) -> None:
+    link = vanishing(Link, "welcome", looks)(lambda: None, hello)
+    link.welcome = welcome = frames.Welcome(1, 1, 7, 1, bytes(16), 0)
+    link._welcomed.set()
+    link.begin = lambda: None  # type: ignore[method-assign]
+    if looks:
+        assert link.start(0) is welcome
+    else:
+        with pytest.raises(NoHost):
+            link.start(0)
+    link.close()
 
 
 def test_ticks_come_when_the_one_before_has_said(stage: Scene) -> None:

@@ -12,11 +12,12 @@ import pytest
 
 from embedq.limits import LIMITS
 from embedq.storage import lastwords
-from embedq.storage.lastwords import KEPT, Words, learn, parse, read
+from embedq.storage.lastwords import KEPT, LastWords, Words, learn, parse, read
 from embedq.storage.ownership import UNKNOWN, Previous
 from embedq.storage.placement import Placement, prepare
 from embedq.storage.rows import Death
 from tests.storage.rivals import program, run, say
+from tests.vanishing import vanishing
 
 HEAD = b"embedq last words, epoch 7, process 42\n"
 CRASH = b"""\
@@ -268,3 +269,10 @@ ctypes.string_at(0)
     found = read(placed.words_path)
     assert found is not None
     assert (found.pid, found.fatal) == (parent.pid, "Segmentation fault")
+
+
+@pytest.mark.parametrize("looks", range(2))
+def test_it_may_end_while_somebody_asks_whether_it_listens(placed: Placement, looks: int) -> None:
+    words = vanishing(LastWords, "_ear", looks)(placed, 7)
+    words._ear = lambda: "an ear"  # type: ignore[assignment]
+    assert words.listens == (looks > 0)
