@@ -210,6 +210,8 @@ class MmqpDialect(Dialect):
             put + poll,
             poll + poll,
             put + group,
+            poll[:-1] + b"\x02\n" + put,
+            poll[:-1] + b"\x01\x03mg1\0" + put,
             mack.request("q", "x" * 400),
         ]
 

@@ -129,6 +129,34 @@ def test_a_poll_gets_records_and_removes_them(orders, address):
     until(lambda: orders.stats().length == 1)
 
 
+@pytest.mark.parametrize("half_close", [False, True])
+@pytest.mark.parametrize(
+    "behind", [b"\x02\n", b"\x02\r\n", b"\x02\x01\x00\n", b"\x02|\n", b"\x02" + b"\n" * 9_999]
+)
+def test_what_stands_behind_a_count_is_ignored(orders, address, behind, half_close):
+    orders.put_many(["a", "b", "c"])
+    request = Poller(address).head(b"P", "orders") + behind
+    got = messages(ask(address, request, half_close=half_close))
+    assert [each.body for each in got] == ["a", "b"]
+
+
+@pytest.mark.parametrize("behind", [b"\x01\x03mg1\0", b"\x01\x03mg1"])
+def test_a_group_without_its_bar_stands_behind_a_count(orders, address, behind):
+    orders.put("a")
+    got = messages(ask(address, Poller(address).head(b"P", "orders") + behind))
+    assert [each.body for each in got] == ["a"]
+
+
+@pytest.mark.parametrize("half_close", [False, True])
+def test_a_message_behind_what_is_ignored_is_stored(orders, address, half_close):
+    orders.put("a")
+    request = Poller(address).head(b"P", "orders") + b"\x02\n"
+    request += encode_request(Send("orders", b"b"), ending=b"")
+    got = messages(ask(address, request, half_close=half_close))
+    assert [each.body for each in got] == ["a"]
+    assert orders.get(timeout=60).body == "b"
+
+
 def test_an_empty_queue_and_a_poll_for_none_answer_with_an_empty_list(orders, address):
     assert Poller(address).poll("orders", 3) == []
     orders.put("a")

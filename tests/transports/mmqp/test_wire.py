@@ -20,6 +20,7 @@ SMALL = MmqpLimits(body_bytes=300, text_bytes=20, http_bytes=70, answer_bytes=42
 # A string that is kept whole at most, with its length.
 SMALL_BOUND = 300 + 9
 
+POLL = encode_request(Poll("q", 1))[:-1]
 TEXTS = st.text(max_size=10)
 REQUESTS = st.one_of(
     st.builds(
@@ -142,11 +143,12 @@ def check_mutants(make, seeds, count, seed) -> Counter[str]:
 
 
 def check_pauses(wire: ServerWire, data: bytes, cut: int) -> None:
-    """Pause in the middle: a pause completes one request where one waits, and breaks nothing."""
+    """Pause in the middle: a pause completes a request where one waits, and breaks nothing."""
     events = wire.feed(data[:cut])
     waited = wire.waits_for_quiet
     paused = wire.quiet()
-    assert len(paused) == waited
+    assert bool(paused) == waited
+    assert not wire.waits_for_quiet
     events += [*paused, *wire.feed(data[cut:]), *wire.quiet(), *wire.end()]
     for event in events[:-1]:
         assert isinstance(event, (Send, Poll, GroupPoll))
@@ -229,6 +231,9 @@ def test_one_byte_at_a_time_takes_linear_time():
     assert growth(ServerWire, one) < 3
     assert growth(ServerWire, many) < 3
     assert growth(lambda: ServerWire(MmqpLimits(http_bytes=1 << 20)), b"GET ".ljust) < 3
+    # Behind a count everything is ignored, but a request.
+    assert growth(ServerWire, lambda size: POLL + b"\x05" + b"\n" * size) < 3
+    assert growth(ServerWire, lambda size: POLL + b"\x01" + b"M" * size) < 3
     assert growth(Rereading, one, times=1, size=4_000) > 3
 
 

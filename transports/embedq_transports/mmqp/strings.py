@@ -85,3 +85,12 @@ def read_utf8(buffer: bytes | bytearray, span: Span, what: str) -> bytes:
             text = f"the {what} is not UTF-8 at byte {error.start}"
             raise BadField(Code.BAD_REQUEST, text) from None
     return data
+
+
+def is_utf8(buffer: bytes | bytearray, span: Span) -> bool:
+    """Tell whether the bytes of a string that is there are UTF-8."""
+    try:
+        buffer[span.start : span.end].decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -9,37 +9,33 @@ from typing import Final
 
 from embedq_transports.mmqp.answers import encode_error
 from embedq_transports.mmqp.faults import Fault, FaultCode, Unanswered
+from embedq_transports.mmqp.header import HEADER_BYTES, HEADERS, check_header, magic_at, next_magic
 from embedq_transports.mmqp.limits import MMQP_LIMITS, MmqpLimits
 from embedq_transports.mmqp.requests import (
-    BINARY_VERSION,
     HTTP,
     MAGIC,
-    TEXT_VERSION,
     GroupPoll,
     Ping,
     Poll,
     Request,
     Send,
 )
-from embedq_transports.mmqp.strings import SIZE_MOST, BadField, Code, find_string, read_utf8
+from embedq_transports.mmqp.strings import (
+    SIZE_MOST,
+    BadField,
+    Code,
+    find_string,
+    is_utf8,
+    read_utf8,
+)
 
 _BAR: Final = ord("|")
 _COLON: Final = ord(":")
+# Error lines name them in words: a bar would be a field's end there.
+_NAMES: Final = {_BAR: "a bar", _COLON: "a colon"}
 _NUL: Final = 0
 _ZERO: Final = ord("0")
-_HEADER_BYTES: Final = 11
-_SEPARATORS: Final = {4: _BAR, 6: ord("."), 8: _BAR, 10: _BAR}
-_HEADERS: Final = frozenset(
-    b"|".join((MAGIC, version, command, b""))
-    for version in (BINARY_VERSION, TEXT_VERSION)
-    for command in (b"M", b"P")
-)
-_MAJOR: Final = 5
-_MINOR: Final = 7
-# The bytes of a version's two numbers that belong together: binary as the programs write it, and
-# text as it was published.
-_MINOR_OF: Final = {0x00: 0x01, 0x30: 0x31}
-
+_ANY_SIZE: Final = 1 << 8 * SIZE_MOST
 
 Event = Request | Fault
 
@@ -67,6 +63,7 @@ class ServerWire:
         self._closed = False
         self._queue = self._user = self._password = ""
         self._command = b""
+        self._counted = Poll("", 0)  # what a poll is, unless it names a group
         self._body = b""
         self._first = b""  # of a Send: its group or its body; of a GroupPoll: its group
         self._scanned = 0
@@ -95,23 +92,30 @@ class ServerWire:
 
     def quiet(self) -> list[Event]:
         """Tell that nothing has come for a moment: a request that may end here does."""
-        request = self._if_quiet
-        if request is None:
-            return []
-        self._at = self._quiet_at
-        self._done(b"")
-        events: list[Event] = [request]
-        if isinstance(request, Ping):
-            self._close()
-        return events + self._advance()
+        return self._paused(is_end=False)
 
     def end(self) -> list[Event]:
         """Tell that no more bytes will come; what is left of a request is a Fault."""
-        events = self.quiet()
+        events = self._paused(is_end=True)
         if self.pending:
             text = "the connection ended within a request"
             events.append(Fault(FaultCode.TRUNCATED, text))
         self._close()
+        return events
+
+    def _paused(self, *, is_end: bool) -> list[Event]:
+        events: list[Event] = []
+        while (request := self._if_quiet) is not None:
+            self._at = self._quiet_at
+            if isinstance(request, Poll):  # what is behind a count is ignored, up to a request
+                self._at = next_magic(self._buffer, self._at)
+                if is_end and not magic_at(self._buffer, self._at):
+                    self._at = len(self._buffer)
+            self._done(b"")
+            events.append(request)
+            if isinstance(request, Ping):
+                self._close()
+            events += self._advance()
         return events
 
     def _advance(self) -> list[Event]:
@@ -174,13 +178,6 @@ class ServerWire:
         at = self._at + offset
         return self._buffer[at] if at < len(self._buffer) else None
 
-    def _magic_at(self, at: int) -> bool | None:
-        """Tell whether a request begins at `at`; None when it may, and bytes are missing."""
-        there = self._buffer[at : at + len(MAGIC)]
-        if not MAGIC.startswith(there):
-            return False
-        return True if len(there) == len(MAGIC) else None
-
     def _text(self, most: int, what: str) -> bytes | None:
         """Return the string at hand and step over it, or None and wait."""
         span = find_string(self._buffer, self._at, most, what)
@@ -200,7 +197,7 @@ class ServerWire:
         text = read_utf8(self._buffer, span, what).decode()
         found = self._buffer[span.end]
         if found != separator:
-            text = f"the byte behind the {what} is 0x{found:02x}, not {chr(separator)!r}"
+            text = f"the byte behind the {what} is 0x{found:02x}, not {_NAMES[separator]}"
             raise BadField(Code.BAD_REQUEST, text)
         self._at = span.end + 1
         return text
@@ -227,28 +224,14 @@ class ServerWire:
         return None
 
     def _header(self) -> None:
-        head = bytes(self._buffer[self._at : self._at + _HEADER_BYTES])
-        if head not in _HEADERS:
-            self._check_header(head)
-        if len(head) < _HEADER_BYTES:
+        head = bytes(self._buffer[self._at : self._at + HEADER_BYTES])
+        if head not in HEADERS:
+            check_header(head)
+        if len(head) < HEADER_BYTES:
             self._wait()
             return
         self._command = head[9:10]
-        self._go(self._user_text, _HEADER_BYTES)
-
-    def _check_header(self, head: bytes) -> None:
-        """Raise BadField for the first wrong byte of a header, or of its beginning."""
-        for place, byte in enumerate(head):
-            if byte != _SEPARATORS.get(place, byte):
-                text = f"byte {place} of the header is 0x{byte:02x}, which is no separator"
-                raise BadField(Code.BAD_REQUEST, text)
-            wrong_major = place == _MAJOR and byte not in _MINOR_OF
-            if wrong_major or (place == _MINOR and byte != _MINOR_OF[head[_MAJOR]]):
-                text = "the version is not 0.1, neither in binary nor in text"
-                raise BadField(Code.BAD_VERSION, text)
-        if len(head) == _HEADER_BYTES:
-            text = f"the command 0x{head[9]:02x} is neither M nor P"
-            raise BadField(Code.UNKNOWN_COMMAND, text)
+        self._go(self._user_text, HEADER_BYTES)
 
     def _user_text(self) -> None:
         text = self._text_before(_COLON, "user name")
@@ -311,7 +294,7 @@ class ServerWire:
         if byte in tail:
             self._done(tail)
             return request
-        magic = self._magic_at(self._at)
+        magic = magic_at(self._buffer, self._at)
         if magic is None:
             self._wait_or_quiet(request, self._at)
             return None
@@ -325,47 +308,63 @@ class ServerWire:
 
     def _poll(self) -> Request | None:
         count = self._buffer[self._at]
+        self._counted = Poll(self._queue, count, self._user, self._password)
         if count > SIZE_MOST:
-            return self._counted(count, 1)
+            return self._count(1, b"|\0")
         # A count, or the size of the size of a group: what follows tells.
         bar = self._peek(1) == _BAR
+        is_empty = bar and not count  # a group without a byte, or a count of 0 and its bar
         behind = self._at + 1 + bar
         byte = self._peek(1 + bar)
-        if byte is None:
-            self._wait_or_quiet(self._count(count), behind)
-            return None
-        if bar and not count:
-            if self._magic_at(behind) is False:
-                self._first = b""
-                self._go(self._second, 2)
-                return None
-        elif byte == _NUL:
-            return self._counted(count, 1)
-        magic = self._magic_at(behind)
-        if magic:
-            return self._counted(count, 1)
+        magic = None if byte is None else magic_at(self._buffer, behind)
+        if magic or (byte == _NUL and not is_empty):
+            return self._count(1, b"|\0")
         if magic is None:
-            self._wait()
-        elif not count:
-            text = f"the byte behind the count is 0x{byte:02x}: too much"
-            raise BadField(Code.BAD_REQUEST, text)
-        else:
+            if is_empty and byte is not None:
+                self._wait()
+            else:
+                self._wait_or_quiet(self._counted, behind)
+        elif is_empty:
+            self._go(self._second, 2)
+        elif count:
             self._go(self._poll_group, 0)
+        else:
+            self._go(self._ignored, 1)
         return None
 
-    def _count(self, count: int) -> Poll:
-        return Poll(self._queue, count, self._user, self._password)
-
-    def _counted(self, count: int, used: int) -> Request:
+    def _count(self, used: int, tail: bytes) -> Poll:
         self._at += used
-        self._done(b"|\0")
-        return self._count(count)
+        self._done(tail)
+        return self._counted
 
-    def _poll_group(self) -> None:
-        text = self._text_before(_BAR, "group")
-        if text is not None:
-            self._first = text.encode()
-            self._go(self._second, 0)
+    def _poll_group(self) -> Request | None:
+        """Read a group, which it is once a bar stands behind it: else it stands behind a count."""
+        buffer, at = self._buffer, self._at
+        span = find_string(buffer, at, _ANY_SIZE, "group")
+        if span is not None and span.end - span.start > self._limits.text_bytes:
+            self._go(self._ignored, 1)
+            return None
+        if span is None or span.end >= len(buffer):
+            self._wait_or_quiet(self._counted, at + 1)
+            self._need = max(self._need, span.end + 1 if span else at + 1 + buffer[at])
+            return None
+        byte = buffer[span.end]
+        if byte == _BAR:
+            self._first = read_utf8(buffer, span, "group")
+            self._go(self._second, span.end + 1 - at)
+        elif byte == _NUL and is_utf8(buffer, span) and buffer.find(MAGIC, at, span.end) < 0:
+            return self._count(span.end + 1 - at, b"")
+        else:
+            self._go(self._ignored, 1)
+        return None
+
+    def _ignored(self) -> Request | None:
+        """Pass over what stands behind a count and is no group, and keep none of it."""
+        self._at = next_magic(self._buffer, self._at)
+        if magic_at(self._buffer, self._at):
+            return self._count(0, b"")
+        self._wait_or_quiet(self._counted, self._at)
+        return None
 
     def _second(self) -> Request | None:
         group = self._first.decode()
