@@ -26,7 +26,7 @@ from embedq.net import ANYBODY, Connection, Credentials, Delivery, Identity, Ses
 from embedq.net.timers import Timer
 from embedq.payload import TEXT
 from embedq_transports.mmqp.answers import END, PONG, encode_error, encode_records
-from embedq_transports.mmqp.faults import Fault, FaultCode
+from embedq_transports.mmqp.faults import Fault
 from embedq_transports.mmqp.limits import MmqpLimits
 from embedq_transports.mmqp.polling import Polling, record_of
 from embedq_transports.mmqp.requests import MAIN_GROUP, GroupPoll, Ping, Poll, Send
@@ -62,7 +62,6 @@ class MmqpSession(Session):
         self._asking = False  # a login or a poll is under way, and what follows waits for it
         self._is_within_list = False  # a part of the answer to a poll is written
         self._is_leaving = False  # all of it is written, and much of it waits
-        self._has_answered = False
         self._puts = 0
         self._who: tuple[str, str] | None = None
         self._quiet: Timer | None = None
@@ -176,14 +175,10 @@ class MmqpSession(Session):
             return
         connection = self._connection
         connection.site.faulty(connection, event.code.value, event.text)
-        if event.code is FaultCode.TRUNCATED and not self._has_answered:
-            # An orderly end would say that the message is stored which was cut off. Behind an
-            # answer a reset could take that away, and there an end says nothing.
-            self._over = True
-            connection.abort("protocol")
-        else:
-            connection.write(event.answer)
-            self._finish("protocol")
+        # Who has cut its request off itself knows that it has not sent it: an end in good order
+        # tells it nothing else.
+        connection.write(event.answer)
+        self._finish("protocol")
 
     def _must_reset(self, *, on: bool) -> None:
         """Whether an end that nobody has decided must not look like one in good order."""
@@ -253,7 +248,7 @@ class MmqpSession(Session):
         self._connection.broker.put(queue, message, stored, create=create)
 
     def _poll(self, request: Poll | GroupPoll) -> None:
-        self._asking = self._has_answered = True
+        self._asking = True
         # A reset would take away what the kernel is still sending of the answer, which is settled;
         # and where it ends is seen without the end of the connection.
         self._must_reset(on=bool(self._waiting))
