@@ -50,7 +50,7 @@ def leave(engine: Engine, waiters: Waiters, waiter: Waiter) -> None:
         held, waiter.got = waiter.handed(), ()
     if held:
         # Not waited for: who leaves may be a coroutine, or have been interrupted.
-        engine.writer.send(settling.Releases(engine, held[0].group, held))
+        engine.returns.send(settling.Releases(engine, held[0].group, held))
 
 
 class Handing:

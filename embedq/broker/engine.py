@@ -30,6 +30,7 @@ from embedq.broker.inherited import Inheritance
 from embedq.broker.intake import check_batch, row_of, too_large
 from embedq.broker.leases import Deadlines, Lease, counter_before
 from embedq.broker.registry import Registry
+from embedq.broker.returns import Returns
 from embedq.broker.state import GroupState, QueueState
 from embedq.broker.telling import tell_dead
 from embedq.broker.upkeep import Upkeep
@@ -82,6 +83,7 @@ class Engine(Registry):
             most_bytes=limits.group_max_bytes,
             clock=self.clock,
         )
+        self.returns = Returns(self)
         self._read_catalogue()
         name = session or f"host-{os.getpid()}"
         own, others = OpenSession(name, self.now_ms()), outsiders.session(self.now_ms())
@@ -200,7 +202,7 @@ class Engine(Registry):
     def abandon(self, group: GroupState, claim: moves.Claim) -> None:
         """The claim's caller was interrupted: nobody will ever settle what it got, nor wait."""
         claim.waiter = None  # the commit may be still to come
-        self.writer.send(changes.Abandoned(self, group, claim))
+        self.returns.send(changes.Abandoned(self, group, claim))
 
     # ---------------------------------------------------------------------------- settle
 

@@ -72,6 +72,7 @@ class Upkeep:
                 self.round()
                 round_at = engine.monotonic() + ROUND_S
             else:
+                self._attempt(engine.returns.again)
                 self._attempt(engine.end_leases)
                 self._attempt(self.wake_due)
             self._attempt(self.count_when_due)
@@ -133,6 +134,7 @@ class Upkeep:
         self.trouble = None
         for chore in (
             self._look_at_disk,
+            self._engine.returns.again,  # before the leases end that nobody has
             self._engine.end_leases,
             self._expire,
             self._retire,
