@@ -68,8 +68,6 @@ class MmqpSession(Session):
         self._has_paused = False  # since something came
         self._has_ended = False
         self._over = False
-        if not connection.site.asks:
-            connection.admit(ANYBODY)
         self._resets = False  # the kernel does, if this process dies
         self._must_reset(on=True)
 
@@ -77,13 +75,16 @@ class MmqpSession(Session):
 
     def received(self, data: bytes) -> None:
         """Read requests; those that may be complete are, unless more comes soon."""
+        connection = self._connection
+        if connection.identity is None and not connection.site.asks:
+            connection.admit(ANYBODY)  # only now: who sends nothing has login_s
         if self._quiet is not None:
             self._quiet.cancel()
             self._quiet = None
         self._has_paused = False
         self._came(self._wire.feed(data))
         if self._wire.waits_for_quiet and not self._over:
-            self._quiet = self._connection.later(self._terms.quiet_s, self._is_quiet)
+            self._quiet = connection.later(self._terms.quiet_s, self._is_quiet)
 
     def ended(self) -> bool:
         """No more comes: what is complete is still answered."""
