@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import socket
 import time
 
@@ -182,6 +183,27 @@ def test_the_published_poll_gets_one_message_of_its_group(orders, address):
     assert [each.body for each in reader.poll("orders", "main")] == ["3"]
     assert [each.body for each in reader.poll("orders", "")] == ["0"]
     assert [each.body for each in reader.poll("orders", "0")] == ["2"]
+
+
+def test_a_second_group_that_differs_is_counted_and_told_once_of_a_connection(
+    orders, broker, caplog
+):
+    caplog.set_level(logging.INFO, "embedq.net")
+    listener = broker.listen(URL, transport=MMQP)
+    orders.put("mine", ordering_key="x")
+    orders.put("not mine", ordering_key="y")
+    polls = encode_request(GroupPoll("orders", "x", "y\n")) * 2
+    answer = ask(listener.address, polls)
+    assert (answer.count(b"MMQP|0.1|M|"), answer.count(b"mine")) == (2, 1)
+    assert listener.stats.counts["ignored second_group"] == 2
+    (record,) = (each for each in caplog.records if each.name == "embedq.net")
+    assert "asks for the group 'x' and then for 'y\\n'" in record.getMessage()
+    for second in ("x", "0", "", None):  # the same, or 0
+        ask(listener.address, encode_request(GroupPoll("orders", "x", second)))
+    assert listener.stats.counts["ignored second_group"] == 2
+    ask(listener.address, encode_request(GroupPoll("orders", "", "y")))
+    assert listener.stats.counts["ignored second_group"] == 3
+    assert len(caplog.records) == 2, "it is another connection"
 
 
 def test_a_group_is_found_behind_many_messages_of_others(orders, address):

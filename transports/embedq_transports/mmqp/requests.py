@@ -47,7 +47,7 @@ class GroupPoll(msgspec.Struct, frozen=True, gc=False):
     """Take at most one message of a group: the published form of a poll.
 
     `second` is the field behind the group: None for the character 0, "" for a zero byte, else a
-    text. It changes nothing; one that differs from `group` is worth a line in a log.
+    text. It changes nothing.
     """
 
     queue: str
@@ -60,6 +60,11 @@ class GroupPoll(msgspec.Struct, frozen=True, gc=False):
     def any_group(self) -> bool:
         """Whether the group is left open: empty, or 0."""
         return self.group in {"", "0"}
+
+    @property
+    def differs(self) -> bool:
+        """Whether two groups are named, of which the second is passed over."""
+        return self.second not in {None, "", "0", self.group}
 
 
 class Ping(msgspec.Struct, frozen=True):

@@ -6,6 +6,7 @@ Does not know: bytes of requests, sockets, how messages are stored.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from embedq.errors import (
     QueueNotFound,
     StoreFull,
     UsageError,
+    shown,
 )
 from embedq.message import Draft, Receipt, draft
 from embedq.names import from_wire
@@ -33,6 +35,7 @@ from embedq_transports.mmqp.requests import MAIN_GROUP, GroupPoll, Ping, Poll, S
 from embedq_transports.mmqp.strings import Code
 from embedq_transports.mmqp.wire import Event, ServerWire
 
+_log = logging.getLogger("embedq.net")
 #: Seconds without a byte after which a request that may end here does.
 QUIET_S: Final = 0.075
 
@@ -68,6 +71,7 @@ class MmqpSession(Session):
         self._has_paused = False  # since something came
         self._has_ended = False
         self._over = False
+        self._has_told = False  # that a second group is passed over
         self._resets = False  # the kernel does, if this process dies
         self._must_reset(on=True)
 
@@ -256,8 +260,10 @@ class MmqpSession(Session):
         group, most = None, 1
         if isinstance(request, Poll):
             most = request.count
-        elif not request.any_group:
-            group = request.group
+        else:
+            group = None if request.any_group else request.group
+            if request.differs:
+                self._pass_over_second(request)
 
         def found(result: Sequence[Delivery] | EmbedqError) -> None:
             for _ in range(polling.not_utf8):
@@ -279,6 +285,16 @@ class MmqpSession(Session):
             group=group,
         )
         polling.start()
+
+    def _pass_over_second(self, request: GroupPoll) -> None:
+        """Count it, and tell it once: a client that names two groups may want the other one."""
+        connection = self._connection
+        connection.site.count("ignored", "second_group")
+        if not self._has_told:
+            self._has_told = True
+            text = "%s at %s asks for the group %s and then for %s: the first counts"
+            groups = shown(request.group), shown(request.second)
+            _log.info(text, connection.peer, connection.site.url, *groups)
 
     def _answer(self, found: Sequence[Delivery]) -> None:
         """End the list of a poll."""
