@@ -264,8 +264,11 @@ class TmqDialect(Dialect):
             tmq_requests.delivery(delivered, b""),
             tmq_requests.response(delivered, 777, b"pong"),
             tmq_requests.command(Content.CREATE_QUEUE, b"jobs", message_id=b"c", payload=made),
-            tmq_requests.push(b"jobs", 7, bytes(400), priority=True),
+            tmq_requests.push(
+                b"jobs", 7, bytes(400), message_id=b"w", response=True, priority=True
+            ),
             tmq_requests.pull(b"jobs", 7, message_id=b"p"),
+            Frame(Kind.RESPONSE, 777, b"p", target=b"jobs", payload=b"pong"),
             tmq_requests.peer(b"@name:bob", 5, b"hello all", message_id=b"t"),
             tmq_requests.command(Content.LEAVE, b"q", message_id=b"l"),
             TERMINATE,

@@ -1,18 +1,17 @@
 """What the clients of one listener share: who is online, which channels and queues there are.
 
-Knows: names of clients, channels by name, who waits for a Response; how queues of the broker
-become queues of channels.
+Knows: names of clients, channels by name; how queues of the broker become queues of channels.
 Does not know: bytes, who may do what (orders.py), how a message is handed out (queues.py).
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from embedq.errors import EmbedqError
 from embedq.net import Site
+from embedq_transports.tmq.asked import Asked
 from embedq_transports.tmq.book import Book, Contents, Entry, read_book
 from embedq_transports.tmq.channels import Channel
 from embedq_transports.tmq.handout import Member
@@ -24,8 +23,6 @@ from embedq_transports.tmq.terms import Terms
 _AGAIN_S: Final = 0.5
 #: Seconds between two looks for queues that others have made, while somebody would hear of them.
 _LOOK_S: Final = 5.0
-#: Pushes whose Response is waited for; of more the oldest are forgotten.
-_ASKED: Final = 10_000
 _BY_NAME, _BY_TYPE = b"@name:", b"@type:"
 
 Then = Callable[[EmbedqError | None], object]
@@ -38,11 +35,11 @@ class Hub:
         self.site = site
         self.terms = terms
         self.book = Book(site)
+        self.asked = Asked(site.now, terms.answers_s)
         self.channels: dict[str, Channel] = {}
         self._clients: dict[bytes, Member] = {}
         self._groups: dict[bytes, dict[Member, None]] = {}  # by "@name:…" and "@type:…"
         self._groups_of: dict[Member, Sequence[bytes]] = {}
-        self._asked: OrderedDict[tuple[str, bytes], tuple[float, bytes]] = OrderedDict()
         self._removed: set[tuple[str, int]] = set()
         self._ready: list[Callable[[], object]] | None = []
         self._reading: list[Then] = []  # who waits for the look that is under way
@@ -230,6 +227,7 @@ class Hub:
             del members[client]
             if not members:
                 del self._groups[group]
+        self.asked.left(client)
         for channel in list(client.joined):
             channel.leave(client)
             self.tidy(channel)
@@ -237,23 +235,6 @@ class Hub:
     def new_id(self) -> bytes:
         """Return the id of a message that has none of its own; b"" where none are made."""
         return made_id() if self.terms.makes_ids else b""
-
-    # -------------------------------------------------------------------------- Responses
-
-    def asks(self, channel: Channel, message_id: bytes, producer: bytes) -> None:
-        """Remember who wants a Response to a message: its consumer will name the channel only."""
-        key = (key_of(channel.name), message_id)
-        self._asked.pop(key, None)
-        self._asked[key] = (self.site.now() + self.terms.answers_s, producer)
-        while self._asked and (
-            len(self._asked) > _ASKED or next(iter(self._asked.values()))[0] <= self.site.now()
-        ):
-            self._asked.popitem(last=False)
-
-    def asker(self, channel: Channel, message_id: bytes) -> Member | None:
-        """Return who waits for a Response; the next one goes to nobody."""
-        until, producer = self._asked.pop((key_of(channel.name), message_id), (0.0, b""))
-        return self._clients.get(producer) if until > self.site.now() else None
 
 
 def is_group(target: bytes) -> bool:

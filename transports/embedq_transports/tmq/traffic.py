@@ -22,13 +22,13 @@ from embedq_transports.tmq.answers import (
     relayed,
     status_for,
 )
-from embedq_transports.tmq.channels import Channel
+from embedq_transports.tmq.asked import Question
 from embedq_transports.tmq.commands import QueueStatus, Unreadable, read_command
 from embedq_transports.tmq.envelope import draft_of
 from embedq_transports.tmq.frames import PONG, Content, Frame, Kind
 from embedq_transports.tmq.handout import Handout, Member
 from embedq_transports.tmq.hub import Hub, is_group
-from embedq_transports.tmq.names import channel_name
+from embedq_transports.tmq.names import channel_name, key_of
 from embedq_transports.tmq.orders import Order, create_queue, status_of
 from embedq_transports.tmq.queues import Queue
 from embedq_transports.tmq.terms import Deliveries
@@ -159,7 +159,7 @@ class Traffic:
             self._answer(frame, status_of(error))
             return
         if frame.response_required:
-            self._hub.asks(queue.channel, frame.message_id, frame.source)
+            self._hub.asked.asks(key_of(queue.channel.name), frame.message_id, frame.source)
         self._broker.put(queue.name, draft, stored)
 
     def _stored(self, frame: Frame, queue: Queue, result: Receipt | EmbedqError) -> None:
@@ -209,6 +209,9 @@ class Traffic:
         message, handout = queue.prepare(delivery, request.message_id)
         message = replace(message, first_acquirer=queue.is_new(delivery), acknowledge=handout.asks)
         answer = pull_answer(request, message, hide_source=queue.terms.hides)
+        if message.response_required:
+            asked = (key_of(queue.channel.name), message.message_id, message.source)
+            self._hub.asked.pulled(asked, self._session, request.message_id, answer.source)
         queue.send(handout, [(self._session, answer)])
 
     # ------------------------------------------------------------------- between the clients
@@ -272,18 +275,29 @@ class Traffic:
         return settled
 
     def _response(self, frame: Frame) -> None:
+        """An answer: for whom it names, or for whoever has asked in the channel that it names."""
         client = self._hub.client(frame.target)
+        question = self._question(frame, client)
+        if question is not None:
+            self._hub.asked.end(question)
+            client = self._hub.client(question.producer)
+            frame = replace(frame, message_id=question.message_id)
         if client is not None:
             self._relay(frame, [client])
-            return
-        channel = self._hub.channel(frame.target)
-        asker = None if channel is None else self._asker(channel, frame)
-        if asker is not None:
-            self._relay(frame, [asker])
         else:
             self._count("dropped", "response")
 
-    def _asker(self, channel: Channel, frame: Frame) -> Member | None:
-        if self._session not in channel.members:
-            return None
-        return self._hub.asker(channel, frame.message_id)
+    def _question(self, frame: Frame, client: Member | None) -> Question | None:
+        """Return which message of a channel it answers.
+
+        Who has pulled that knows the id of the request alone, and may name the channel, or the
+        source of what it got, even where that was hidden.
+        """
+        asked, me = self._hub.asked, self._session
+        channel = self._hub.channel(frame.target)
+        key = "" if channel is None else key_of(channel.name)
+        found = asked.of_pull(me, frame.message_id, frame.target)
+        found = found or asked.of_pull(me, frame.message_id, key)
+        if found is None and client is None and channel is not None and me in channel.members:
+            found = asked.of_channel(key, frame.message_id)
+        return found
