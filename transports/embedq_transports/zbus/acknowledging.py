@@ -35,6 +35,11 @@ class Held:
         """A message goes to the client, and is its own until it is settled or the client ends."""
         self._held[queue, group, delivery.seq] = delivery
 
+    @property
+    def is_full(self) -> bool:
+        """Whether it holds as much as one connection may."""
+        return len(self._held) >= self._session.connection.limits.unacked
+
     def settle(self, task: Task) -> None:
         """Do an ack, a nack or a reject. Raises BadInteger."""
         message = task.message
@@ -49,7 +54,7 @@ class Held:
         if not 0 <= delay_ms <= _MOST_DELAY_S * 1000:
             task.say(400, "delay is no number of milliseconds that a message may wait")
             return
-        reply = message.flag("ack", default=True)
+        reply, was_full = message.flag("ack", default=True), self.is_full
         delivery = self._held.pop(
             (from_wire(mq.encode()), from_wire(channel.encode()), offset), None
         )
@@ -77,3 +82,5 @@ class Held:
             delivery.nack(reason, delay_s=delay_ms / 1000, then=settled)
         else:
             delivery.reject(reason, settled)
+        if was_full:
+            self._session.channels.freed()

@@ -51,7 +51,9 @@ class Watch:
     def has_room(self) -> bool:
         """Whether it can take one more message."""
         found = self.subscription
-        return found is not None and found.is_open and (found.credit is None or found.credit > 0)
+        if found is None or not found.is_open or (self.acknowledges and self.session.held.is_full):
+            return False
+        return found.credit is None or found.credit > 0
 
 
 class Channel:
