@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from embedq.broker.endings import DONE, Ending, Rejected, Released
+from embedq.broker.endings import DONE, Ending
 from embedq.errors import EmbedqError, LimitExceeded, NotAllowed
 from embedq.message import Draft, Receipt
 from embedq.net.delivery import Delivery, Settled
@@ -22,6 +22,7 @@ from embedq.net.making import Making
 from embedq.net.owner import Owner
 from embedq.net.pending import PendingPut
 from embedq.net.puts import Stored
+from embedq.net.unheld import settle_unheld
 
 if TYPE_CHECKING:
     from embedq.broker.office import Office
@@ -46,7 +47,9 @@ class Access:
         self.pending = self.pending_puts = self.pending_bytes = 0
         #: Bytes that a body may have.
         self._most = min(owner.limits.message_bytes, network.desk.limits.body_bytes)
-        self._is_closed = False
+        self._counts = owner.counts
+        #: The client is gone: nothing is answered, and nobody waits for room.
+        self.is_closed = False
 
     @property
     def office(self) -> Office:
@@ -116,6 +119,8 @@ class Access:
         """A put is over; its bytes count no more."""
         self.pending_puts -= 1
         self.pending_bytes -= size
+        if self.is_closed and isinstance(result, EmbedqError):
+            self._counts["put_failed", "gone"] += 1
         self._answer(then, result)
 
     def _refuse_put(self, queue: str, size: int) -> EmbedqError | None:
@@ -174,7 +179,7 @@ class Access:
             if isinstance(handle, EmbedqError):
                 subscription.close()
                 self.subscription_failed(subscription, handle)
-            elif subscription.is_open and not self._is_closed:
+            elif subscription.is_open and not self.is_closed:
                 self._network.dispatcher(handle).subscribe(subscription)
 
         if refusal is not None:
@@ -201,7 +206,7 @@ class Access:
         self._begin()
 
         def taken(got: list[Delivery] | EmbedqError) -> None:
-            if self._is_closed and not isinstance(got, EmbedqError):
+            if self.is_closed and not isinstance(got, EmbedqError):
                 for delivery in got:
                     delivery.release()
             self._answer(then, got)
@@ -209,7 +214,7 @@ class Access:
         def found(handle: GroupPort | EmbedqError) -> None:
             if isinstance(handle, EmbedqError):
                 taken(handle)
-            elif self._is_closed or most <= 0 or self.room <= 0:
+            elif self.is_closed or most <= 0 or self.room <= 0:
                 taken([])
             else:
                 self._network.dispatcher(handle).take(Take(self, min(most, self.room), taken))
@@ -254,19 +259,14 @@ class Access:
             if delivery is not None:
                 delivery.settle(ending, settled)
                 return
-            network.call(lambda: self._settle_unheld(queue, group, seq, ending), settled)
+            office = network.desk.office
+            network.call(lambda: settle_unheld(office, queue, group, seq, ending), settled)
 
         if refusal is not None:
             why = refusal
             network.soon(lambda: found(why))
         else:
             network.names.group(queue, group, found, create=None)
-
-    def _settle_unheld(self, queue: str, group: str, seq: int, ending: Ending) -> None:
-        """Settle what no client of a listener here holds; on another thread."""
-        how, why = _words(ending)
-        by = (ending.by,) if isinstance(ending, Rejected) else ()
-        self._network.desk.office.settle_by_id(queue, group, seq, how, why, *by)
 
     # ----------------------------------------------------------------------- all the rest
 
@@ -351,13 +351,13 @@ class Access:
 
     def _answer(self, then: Callable[[Any], object] | None, result: object) -> None:
         self.pending -= 1
-        if then is not None and not self._is_closed:
+        if then is not None and not self.is_closed:
             self._owner.answered(then, result)
         self._owner.ops_changed()
 
     def hand(self, subscription: Subscription, delivery: Delivery) -> None:
         """Give a delivery to the session; one that nobody takes goes back."""
-        if self._is_closed:
+        if self.is_closed:
             delivery.release()
         else:
             self._owner.called_back(lambda: subscription.deliver(delivery))
@@ -365,7 +365,7 @@ class Access:
     def subscription_failed(self, subscription: Subscription, error: EmbedqError) -> None:
         """Tell that a subscription gets nothing any more."""
         failed = subscription.failed
-        if failed is not None and not self._is_closed:
+        if failed is not None and not self.is_closed:
             self._owner.called_back(lambda: failed(error))
 
     def unclogged(self) -> None:
@@ -379,22 +379,13 @@ class Access:
         for subscription in list(self.subscriptions):
             subscription.close()
 
-    def close(self) -> int:
-        """The client is gone: what it holds is released. Returns how many puts are given up."""
-        self._is_closed = True
+    def close(self) -> None:
+        """The client is gone: what it holds is released, and its puts wait for no room."""
+        self.is_closed = True
         for subscription in list(self.subscriptions):
             subscription.close()
             subscription.forget()
         for delivery in list(self.held):
             delivery.release()
         self._owner = self._network.gone  # two that know each other stay until Python collects
-        return self._network.puts.give_up(self)
-
-
-def _words(ending: Ending) -> tuple[str, str]:
-    """Return an ending as the office takes it."""
-    if ending == DONE:
-        return "ack", ""
-    if isinstance(ending, Rejected):
-        return "reject", ending.detail
-    return "release" if isinstance(ending, Released) else "nack", ""
+        self._network.puts.give_up(self)

@@ -33,6 +33,7 @@ class Connection:
         self.site = site
         self.limits = site.limits
         self.making = site.making
+        self.counts = site.counts
         #: Who it is, once that is known; ANYBODY where nobody asks. None: not yet.
         self.identity: Identity | None = None
         self.broker = Access(site.network, self)
@@ -313,8 +314,7 @@ class Connection:
         session, cause = self._session, self.cause
         if session is not None:
             self._guard(lambda: session.lost(cause))
-        for _ in range(self.broker.close()):
-            self.site.count("put_failed", "gone")
+        self.broker.close()
         self.site.left(self, cause)
         self._session = None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Final, TypeVar
@@ -41,6 +42,7 @@ class _Nobody:
     def __init__(self, making: Making, identity: Identity | None) -> None:
         self.making = making
         self.identity = identity
+        self.counts: Counter[tuple[str, str]] = Counter()
 
     limits = NET_LIMITS
     peer = "nobody"

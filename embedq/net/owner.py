@@ -6,6 +6,7 @@ Does not know: queues, bytes.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -21,6 +22,8 @@ class Owner(Protocol):
     #: Creates the queues that its clients name.
     making: Making
     identity: Identity | None
+    #: What has happened, for the numbers of the listener.
+    counts: Counter[tuple[str, str]]
 
     @property
     def peer(self) -> str:

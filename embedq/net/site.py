@@ -65,6 +65,8 @@ class Site:
         self.allow = allow
         #: Made of the certificates as they were read last.
         self.context: ssl.SSLContext | None = None
+        #: What has happened: ("accepted", ""), ("refused", why), ("closed", why), …
+        self.counts: Counter[tuple[str, str]] = Counter()
         #: Creates what clients name. What the listener's own options name is not counted.
         self.making = Making(network.desk, limits.created_queues)
         #: The queues, for what belongs to no single connection.
@@ -77,8 +79,6 @@ class Site:
         self.end_confirms = False
         self.connections: dict[Connection, None] = {}
         self.per_host: Counter[str] = Counter()
-        #: What has happened: ("accepted", ""), ("refused", why), ("closed", why), …
-        self.counts: Counter[tuple[str, str]] = Counter()
         self.bytes_in = self.bytes_out = 0
         self.is_draining = False
         self.address: tuple[str, int] | str = ""

@@ -67,10 +67,9 @@ def _never_hears(_session: Any) -> bool:
     return True
 
 
-def _keeps(access: Any) -> int:
-    access._is_closed = True
+def _keeps(access: Any) -> None:
+    access.is_closed = True
     access.end_subscriptions()
-    return 0
 
 
 def _unlimited(wire: Any, _limits: Any, init: Any = ServerWire.__init__) -> None:

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 
+import pytest
+
+from embedq import Broker
+from embedq.message import Draft
 from embedq.net import NetLimits
+from embedq.net.connection import Connection
+from embedq.net.names import Names
+from embedq.net.network import Network
 from tests.conformance.transport_suite import eventually, reset
 from tests.net.client import Client
+from tests.net.lines import LINES, LinesSession
 
 
 def take_all(queue, count: int) -> list[bytes]:
@@ -15,6 +24,16 @@ def take_all(queue, count: int) -> list[bytes]:
         with queue.get(30) as delivery:
             bodies.append(delivery.body)
     return bodies
+
+
+def network_of(listener) -> Network:
+    return listener.inner._site.network
+
+
+def only_connection(listener) -> Connection:
+    eventually(lambda: listener.inner._site.connections)
+    (one,) = listener.inner._site.connections
+    return one
 
 
 def test_what_comes_when_room_does_stays_behind_what_waits_already(broker, listen):
@@ -68,3 +87,123 @@ def test_a_client_that_waits_for_room_holds_up_no_other_queue_and_no_other_clien
     assert [each.body for each in broker.queue("open").peek(9)] == [b"a", b"b"]
     reset(waits)  # in good order it would wait on
     other.close()
+
+
+@pytest.fixture
+def second(broker, tmp_path) -> Iterator[Broker]:
+    """A process that is no host, as far as it knows queues."""
+    with Broker(tmp_path / "q.db", role="client") as client:
+        yield client
+
+
+def test_what_comes_together_is_stored_as_room_comes_if_the_host_has_set_a_bound_meanwhile(
+    broker, second
+):
+    listener = second.listen("lines://127.0.0.1:0", transport=LINES)
+    client = Client(listener)
+    assert client.say("PUT q first").startswith("STORED")
+    small = broker.queue("q", max_length=6)
+    client.socket.sendall(b"".join(b"PUT q %d\n" % n for n in range(20)))
+    for _ in range(5):
+        assert client.line().startswith("STORED")
+    assert take_all(small, 21) == [b"first", *(b"%d" % n for n in range(20))]
+    assert all(client.line().startswith("STORED") for _ in range(15))
+    known = network_of(listener).names.known("q")
+    assert known is not None
+    eventually(lambda: known.policy.max_length == 6)
+    client.close()
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_who_is_refused_by_a_bound_of_which_this_process_has_not_heard_is_refused_alone(
+    broker, second, count
+):
+    client = Client(second.listen("lines://127.0.0.1:0", transport=LINES))
+    assert client.say("PUT q first").startswith("STORED")
+    broker.queue("q", max_length=2, when_full="reject")
+    client.socket.sendall(b"PUT q x\n" * count)
+    assert client.line().startswith("STORED")
+    for _ in range(count - 1):
+        assert client.line() == "ERROR queue_full"
+    assert client.say("PUT q y") == "ERROR queue_full"
+    client.close()
+
+
+@pytest.mark.parametrize(
+    "policy", [{"max_length": None}, {"max_length": 1_000, "when_full": "drop_oldest"}], ids=str
+)
+def test_what_waits_stays_before_what_comes_after_the_bound_is_lifted(broker, listen, policy):
+    queue = broker.queue("q", max_length=1)
+    queue.put(b"x")
+    listener = listen()
+    client = Client(listener)
+    client.socket.sendall(b"".join(b"PUT q %d\n" % n for n in range(200)))
+    one = only_connection(listener)
+    eventually(lambda: one.broker.pending_puts == 200)
+    broker.queue("q", **policy)
+    client.socket.sendall(b"".join(b"PUT q %d\n" % n for n in range(200, 400)))
+    assert all(client.line().startswith("STORED") for _ in range(400))
+    assert [each.body for each in queue.peek(500)] == [b"x", *(b"%d" % n for n in range(400))]
+    client.close()
+
+
+def test_a_put_whose_queue_is_found_when_its_client_has_gone_waits_for_no_room(
+    broker, listen, monkeypatch
+):
+    go_on = threading.Event()
+    find = Names._find
+
+    def slowly(names, key):
+        assert go_on.wait(60)
+        return find(names, key)
+
+    monkeypatch.setattr(Names, "_find", slowly)
+    broker.queue("full", max_length=2).put(b"x")
+    listener = listen()
+    client = Client(listener)
+    client.socket.sendall(b"".join(b"PUT full %d\n" % n for n in range(4)))
+    one = only_connection(listener)
+    eventually(lambda: one.broker.pending_puts == 4)
+    reset(client)
+    eventually(lambda: not listener.stats.connections)
+    go_on.set()
+    eventually(lambda: listener.stats.counts.get("put_failed gone") == 3)
+    assert [each.body for each in broker.queue("full").peek(9)] == [b"x", b"0"]
+    eventually(lambda: not network_of(listener).puts.tasks)
+
+
+def test_what_a_session_puts_when_its_client_has_gone_waits_for_no_room(
+    broker, listen, monkeypatch
+):
+    def lost(session, _cause):
+        session.connection.broker.put("full", Draft(b"z"))
+
+    monkeypatch.setattr(LinesSession, "lost", lost)
+    full = broker.queue("full", max_length=1)
+    listener = listen()
+    client = Client(listener)
+    assert client.say("PUT full x").startswith("STORED")
+    reset(client)
+    eventually(lambda: listener.stats.counts.get("put_failed gone") == 1)
+    eventually(lambda: not network_of(listener).puts.tasks)
+    with full.get(0):
+        pass
+    assert full.stats().stored == 0
+
+
+@pytest.mark.parametrize("count", [1, 30])
+def test_a_put_that_is_being_committed_when_its_client_goes_is_not_counted_as_given_up(
+    broker, listen, count
+):
+    wide = broker.queue("wide", max_length=1_000)
+    listener = listen()
+    client = Client(listener)
+    assert client.say("PUT wide first").startswith("STORED")
+    one = only_connection(listener)
+    with broker.desk.writer.lock:
+        client.socket.sendall(b"".join(b"PUT wide %d\n" % n for n in range(count)))
+        eventually(lambda: one.broker.pending_puts == count)
+        reset(client)
+        eventually(lambda: not listener.stats.connections)
+    eventually(lambda: wide.stats().stored == count + 1)
+    assert "put_failed gone" not in listener.stats.counts
