@@ -239,6 +239,17 @@ def test_a_broken_rule_is_answered_by_name_and_takes_nothing_out(data, code):
     found.answer.decode()
 
 
+@pytest.mark.parametrize(("data", "what"), [
+    (b"MMQP|0.1|M|\0|", "user name is 0x7c, not a colon"),
+    (b"MMQP|0.1|M|\0:\0:", "password is 0x3a, not a bar"),
+    (b"MMQP|0.1|P|\0:\0|\0\0", "queue name is 0x00, not a bar"),
+])  # fmt: skip
+def test_an_error_line_names_the_separator_that_is_missing_in_words(data, what):
+    # A bar itself would be a space there, because it ends a field.
+    expected = f"MMQP|0.1|R|BAD_REQUEST|the byte behind the {what}|0"
+    assert fault_of(data).answer.decode() == expected
+
+
 def test_the_text_version_is_read_too():
     for request in (FIVE, count(3), GroupPoll("queue1", "a")):
         data = encode_request(request, text_version=True)

@@ -252,10 +252,19 @@ def test_an_unknown_queue_is_named_as_it_came(address, request_):
     assert ask(address, encode_request(request_)) == "MMQP|0.1|R|QUEUE_NOT_FOUND|nö|0".encode()
 
 
-def test_nothing_behind_a_refused_message_is_begun(orders, address):
+def test_nothing_behind_a_refused_poll_is_begun(orders, address):
     data = encode_request(Poll("nosuch", 1)) + encode_request(Send("orders", b"late"))
     assert ask(address, data) == b"MMQP|0.1|R|QUEUE_NOT_FOUND|nosuch|0"
     assert orders.stats().length == 0
+
+
+def test_messages_that_come_with_a_refused_one_may_be_stored_and_nothing_behind_them(
+    orders, address
+):
+    data = encode_request(Send("nosuch", b"refused")) + encode_request(Send("orders", b"with it"))
+    data += encode_request(Poll("orders", 9)) + encode_request(Send("orders", b"late"))
+    assert ask(address, data) == b"MMQP|0.1|R|QUEUE_NOT_FOUND|nosuch|0"
+    assert [each.body for each in orders.peek(9)] in ([], [b"with it"])
 
 
 def test_a_queue_is_made_by_its_first_message_where_that_is_wanted(broker):

@@ -100,7 +100,21 @@ def test_a_swapped_byte_order_is_caught(monkeypatch):
 
 
 SHORT = [vector.data for vector in FROM_CLIENT if len(vector.data) < 300]
-STREAMS = [*SHORT, b"".join(vector.data for vector in FROM_CLIENT[:6]), SHORT[9] + SHORT[0]]
+# What stands behind a count, with and without a request behind it.
+BEHIND = [
+    b"\x02\n",
+    b"\x00A",
+    b"\x01\x03mg1\0",
+    b"\x01\x03mg1",
+    b"\x01\x50" + SHORT[0] + b"x" * 30,
+]
+BEHIND = [POLL + each + more for each in BEHIND for more in (b"", b"MM", SHORT[0], SHORT[0] * 3)]
+STREAMS = [
+    *SHORT,
+    *BEHIND,
+    b"".join(vector.data for vector in FROM_CLIENT[:6]),
+    SHORT[9] + SHORT[0],
+]
 SERVED = [vector.data for vector in FROM_SERVER]
 
 
@@ -156,7 +170,7 @@ def check_pauses(wire: ServerWire, data: bytes, cut: int) -> None:
 
 
 # Long enough to show a reader that believes a damaged length.
-SEEDS = [*SHORT, encode_request(Send("q", b"x" * 255)) + SHORT[0] * 10]
+SEEDS = [*SHORT, *BEHIND, encode_request(Send("q", b"x" * 255)) + SHORT[0] * 10]
 
 
 def test_twenty_thousand_damaged_streams_have_only_documented_outcomes():
