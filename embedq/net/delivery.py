@@ -113,6 +113,10 @@ class Delivery:
         """What kind of body it is (embedq.payload)."""
         return self.lease.message.kind
 
+    def forget_content(self) -> None:
+        """Keep neither body nor headers: it is held for a while, and then only settled."""
+        self.lease.message = self.lease.message._replace(body=b"", headers=None)
+
     # -------------------------------------------------------------------------- settling
 
     def settle(self, ending: Ending, then: Settled | None = None) -> None:

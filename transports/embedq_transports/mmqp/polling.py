@@ -77,10 +77,10 @@ class Polling:
         for delivery in got:
             size = _AROUND + len(delivery.body) + 4 * len(group_of(delivery))
             if full or not self._most or not self._suits(delivery):
-                self._passed.append(delivery)
+                self._pass_over(delivery)
             elif size > self._room and not self._is_empty:
                 full = True
-                self._passed.append(delivery)
+                self._pass_over(delivery)
             else:
                 self._room -= size
                 self._most -= 1
@@ -96,6 +96,10 @@ class Polling:
             self._part(found, self._go_on)
         else:
             self._end(self._found)
+
+    def _pass_over(self, delivery: Delivery) -> None:
+        delivery.forget_content()  # a whole queue may be passed over
+        self._passed.append(delivery)
 
     def _go_on(self) -> None:
         self._take(min(self._most, self._step) if self._group is None else self._step)
