@@ -222,7 +222,8 @@ async def aput_rows(
     """Store messages under a session's number; wait up to `timeout` s (None: ever) for room.
 
     Returns the seqs and the positions of known dedup keys. With a cancelled waiter it waits no
-    longer. Raises QueueFull, LimitExceeded, and what the store raises; then nothing was stored.
+    longer: nothing is stored later. Raises QueueFull, LimitExceeded, and what the store raises;
+    then nothing was stored.
     """
     from embedq.broker import awaiting  # noqa: PLC0415  # asyncio only where it is used
 
@@ -245,7 +246,10 @@ async def aput_rows(
             raise
         if not isinstance(put, bounds.BoundedPut) or not put.full:
             return task.answer()
-        if waiting is None or waiting.cancelled:
+        if waiting is None:
             raise bounds.full(queue)
         if put.waits and not await awaiting.wait_in(desk, queue.space, waiting, until):
             waiting = None
+        elif waiting.cancelled:
+            awaiting.pass_on(desk, queue.space, waiting)
+            raise bounds.full(queue)

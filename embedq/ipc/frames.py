@@ -152,7 +152,10 @@ class Exchange(Request, frozen=True, tag=4):
 
 
 class Cancel(Request, frozen=True, tag=5):
-    """Wait no longer for request `n`: it is answered with what there is."""
+    """Wait no longer for request `n`: it is answered with what there is, or that there is no room.
+
+    Has no answer of its own. For one that does not wait, or is not known, it changes nothing.
+    """
 
     n: int
 

@@ -184,6 +184,7 @@ class RemoteDesk(Traffic):
 
     def _let_go(self) -> float:
         """See who holds leases and is gone; return in how many seconds again."""
+        self._returns.again()
         for lease in self.holdings.abandoned():
             self.unkeep_at_host(lease)
         return TICK_S if self.holdings.in_work else _IDLE_TICK_S

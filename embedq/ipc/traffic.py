@@ -23,6 +23,7 @@ from embedq.ipc.frames import Answer, Exchange, Token
 from embedq.ipc.handles import Holdings, RemoteGroup, RemoteQueue
 from embedq.ipc.ledger import Asked, answer_of
 from embedq.ipc.link import Link, Make
+from embedq.ipc.returns import Returns
 from embedq.limits import Limits
 from embedq.message import Draft, Receipt
 
@@ -73,6 +74,7 @@ class Traffic:
     def __init__(self, link: Link) -> None:
         self._link = link
         self.holdings = Holdings()
+        self._returns = Returns(link, self.holdings)
         self._waits: dict[Waiter, int] = {}
         self._waits_lock = allocate_lock()
 
@@ -80,29 +82,29 @@ class Traffic:
 
     def put(self, queue: RemoteQueue, body: bytes, kind: int = 0) -> int:
         """Store one message that has nothing but a body; return its seq once it is durable."""
-        return self._seqs(self._link.ask(self._put(queue, [body], kind)), 1)[0]
+        return self._seqs(self._stored(self._put(queue, [body], kind)), 1)[0]
 
     def put_many(self, queue: RemoteQueue, bodies: Sequence[bytes], kind: int = 0) -> range:
         """Store messages in one transaction, in this order; return their seqs."""
         if not bodies:
             return range(0)
-        return self._seqs(self._link.ask(self._put(queue, list(bodies), kind)), len(bodies))
+        return self._seqs(self._stored(self._put(queue, list(bodies), kind)), len(bodies))
 
     async def aput(self, queue: RemoteQueue, body: bytes, kind: int = 0) -> int:
         """Do the same as `put`, from a coroutine."""
-        return self._seqs(await self._await(self._put(queue, [body], kind)), 1)[0]
+        return self._seqs(await self._astored(self._put(queue, [body], kind)), 1)[0]
 
     def put_drafts(
         self, queue: RemoteQueue, drafts: Sequence[Draft], timeout: float | None = None
     ) -> list[Receipt]:
         """Store messages of any kind in one transaction; wait up to `timeout` for room."""
-        return self._receipts(self._link.ask(self._put_rows(queue, drafts, timeout)))
+        return self._receipts(self._stored(self._put_rows(queue, drafts, timeout)))
 
     async def aput_drafts(
         self, queue: RemoteQueue, drafts: Sequence[Draft], timeout: float | None = None
     ) -> list[Receipt]:
         """Do the same as `put_drafts`, from a coroutine."""
-        return self._receipts(await self._await(self._put_rows(queue, drafts, timeout)))
+        return self._receipts(await self._astored(self._put_rows(queue, drafts, timeout)))
 
     def _put(self, queue: RemoteQueue, bodies: list[bytes], kind: int) -> Make:
         if len(bodies) == 1:
@@ -119,6 +121,36 @@ class Traffic:
         now = self.now_ms()
         rows = [row_of(draft, now) for draft in drafts]
         return lambda n, seen: frames.PutRows(n, queue.id, rows, _in_ms(timeout), seen)
+
+    def _stored(self, make: Make) -> Answer:
+        """Ask for a put. An interrupted one may be stored all the same, but does not wait on."""
+        gate = allocate_lock()
+        gate.acquire()
+        box: list[Asked] = []
+        try:
+            asked = self._link.send(make, lambda _: gate.release(), note=box.append)
+            gate.acquire()
+        except BaseException:
+            self._cancel(box)
+            raise
+        return answer_of(asked)
+
+    async def _astored(self, make: Make) -> Answer:
+        """Do the same as `_stored`, from a coroutine."""
+        loop, to_loop = _bridge()
+        future: asyncio.Future[None] = loop.create_future()
+        box: list[Asked] = []
+        try:
+            asked = self._link.send(make, lambda _: to_loop.answer(future), note=box.append)
+            await future
+        except BaseException:
+            self._cancel(box)
+            raise
+        return answer_of(asked)
+
+    def _cancel(self, box: Sequence[Asked]) -> None:
+        for asked in box:
+            self._link.cancel(asked.n)
 
     @staticmethod
     def _seqs(answer: Answer, count: int) -> range:
@@ -163,7 +195,7 @@ class Traffic:
             gate.acquire()
             return self._exchanged(group, pairs, asked, ahead=ahead)
         except BaseException:
-            self._give_up(box, pairs)
+            self._returns.give_up(box, pairs)
             raise
         finally:
             if waiter is not None:
@@ -205,7 +237,7 @@ class Traffic:
             await future
             return self._exchanged(group, pairs, asked)
         except BaseException:
-            self._give_up(box, pairs)
+            self._returns.give_up(box, pairs)
             raise
 
     def wait_claim(
@@ -247,7 +279,7 @@ class Traffic:
             gate.acquire()
             return self._settled(pairs, cast("frames.Exchanged", answer_of(asked)))
         except BaseException:
-            self._give_up(box, pairs)
+            self._returns.give_up(box, pairs)
             raise
 
     async def asettle(self, pairs: Pairs) -> list[Lease]:
@@ -265,7 +297,7 @@ class Traffic:
             await future
             return self._settled(pairs, cast("frames.Exchanged", answer_of(asked)))
         except BaseException:
-            self._give_up(box, pairs)
+            self._returns.give_up(box, pairs)
             raise
 
     def _settlement(self, pairs: Pairs) -> Make:
@@ -329,30 +361,6 @@ class Traffic:
             if n is not None:
                 self._link.cancel(n)
 
-    def _give_up(self, box: Sequence[Asked], pairs: Pairs) -> None:
-        """Nobody waits for an exchange any more: what it brings goes back, costing no attempt.
-
-        `box`: the request, if it was made. One that failed has changed nothing.
-        """
-
-        def give_back(late: Asked) -> None:
-            if self._link.ended or not isinstance(late.answer, frames.Exchanged):
-                return  # who has left has given everything back
-            self.holdings.drop(lease for lease, _ in pairs)
-            leases = late.answer.leases
-            if leases:
-                self.holdings.lost(lease.counter for lease in leases)  # if they were entered
-                group = cast("Exchange", late.frame).group
-                endings = [
-                    frames.WireEnding(group, lease.message.seq, lease.counter, 3)
-                    for lease in leases
-                ]
-                self._link.send(lambda n, seen: Exchange(n, endings, seen=seen), lambda _: None)
-
-        for asked in box:
-            if self._link.pass_on(asked, give_back):
-                self._link.cancel(asked.n)
-
     # -------------------------------------------------------------------------- keeping
 
     def extend(self, lease: Lease, seconds: float) -> None:
@@ -376,14 +384,6 @@ class Traffic:
     def unkeep_at_host(self, lease: Lease) -> None:
         """Tell the host that nobody needs a lease renewed."""
         self._link.tell(frames.Keep(_token(lease), on=False))
-
-    async def _await(self, make: Make) -> Answer:
-        """Ask from a coroutine. Cancelled, it is asked all the same, and the answer is lost."""
-        loop, to_loop = _bridge()
-        future: asyncio.Future[None] = loop.create_future()
-        asked = self._link.send(make, lambda _: to_loop.answer(future))
-        await future
-        return answer_of(asked)
 
 
 def _bridge() -> tuple[asyncio.AbstractEventLoop, Bridge]:

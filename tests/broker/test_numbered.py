@@ -169,3 +169,39 @@ def test_rows_push_the_oldest_out(desk: Desk) -> None:
         asyncio.run(put_rows(desk, numbers, n, b"%d" % n, timeout=0))
     assert [m.body for m in desk.peek(queue)] == [b"2", b"3"]
     assert set(kept(desk)) == {1, 2, 3}
+
+
+def test_a_cancelled_put_waits_no_longer_and_leaves_its_turn_to_the_next(desk: Desk) -> None:
+    queue = desk.queue("q", QueuePolicy(max_length=1))
+    numbers = Numbers(opened_session(desk).id)
+    first = desk.put(queue, b"first")
+
+    async def main() -> None:
+        waiters = [LoopWaiter() for _ in range(4)]
+        puts = []
+        for n, each in enumerate(waiters, 1):
+            rows = [plain_row(0, b"%d" % n)]
+            put = aput_rows(desk, queue, rows, numbers=numbers, n=n, timeout=None, waiter=each)
+            puts.append(asyncio.create_task(put))
+            while len(queue.space) < n:  # noqa: ASYNC110  # the put says nothing before it is done
+                await asyncio.sleep(0.001)
+        desk.cancel_wait(waiters[0])  # while it waits
+        with pytest.raises(QueueFull):
+            await asyncio.wait_for(puts[0], 20)
+        with desk.writer.lock:
+            assert len(queue.space) == 3
+        with desk.writer.lock:  # it has been woken, and does not know it yet
+            queue.space.wake()
+            waiters[1].cancelled = True
+        with pytest.raises(QueueFull):
+            await asyncio.wait_for(puts[1], 20)
+        desk.cancel(queue, first)
+        assert (await asyncio.wait_for(puts[2], 20))[0] == [first + 1]
+        desk.cancel_wait(waiters[3])
+        with pytest.raises(QueueFull):
+            await asyncio.wait_for(puts[3], 20)
+
+    asyncio.run(main())
+    assert [message.body for message in desk.peek(queue)] == [b"3"]
+    assert len(queue.space) == 0
+    assert sorted(numbers.known) == [3]

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Awaitable
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from embedq.ipc.remote import RemoteDesk
 from embedq.ipc.server import Server
 from embedq.ipc.verbs import served
 from embedq.message import draft
+from embedq.policy import QueuePolicy
 from tests.ipc.conftest import Served
 from tests.ipc.peer import eventually
 from tests.processes import line_of
@@ -145,6 +147,63 @@ def test_a_waiter_that_is_cancelled_returns_at_once(client: Client) -> None:
     assert found == [[]]
     again = client.desk.exchange(client.group, timeout=None, waiter=waiter)
     assert again.leases == []
+
+
+def fill(client: Client) -> int:
+    """Let puts into the queue wait for room; returns what is in the way."""
+    client.host.desk.queue("orders", QueuePolicy(max_length=1))
+    return client.desk.put(client.queue, b"first")
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_a_put_whose_coroutine_was_cancelled_does_not_wait_at_the_host(
+    client: Client,
+    plain: bool,  # noqa: FBT001
+) -> None:
+    first = fill(client)
+    space = client.host.queue.space
+
+    def put(body: bytes) -> Awaitable[object]:
+        if plain:
+            return client.desk.aput(client.queue, body)
+        return client.desk.aput_drafts(client.queue, [draft(body)])
+
+    async def main() -> None:
+        puts = []
+        for number in range(3):
+            puts.append(asyncio.ensure_future(put(b"%d" % number)))
+            await asyncio.to_thread(eventually, lambda: len(space) == len(puts))
+        for cancelled in puts[:2]:
+            cancelled.cancel()
+        await asyncio.wait(puts[:2])
+        await asyncio.to_thread(eventually, lambda: len(space) == 1)
+        client.host.desk.cancel(client.host.queue, first)
+        await asyncio.wait_for(puts[2], 20)
+
+    asyncio.run(main())
+    assert [message.body for message in client.host.desk.peek(client.host.queue)] == [b"2"]
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_ctrl_c_in_a_put_that_waits_for_room_leaves_nothing_waiting(
+    client: Client,
+    plain: bool,  # noqa: FBT001
+) -> None:
+    first = fill(client)
+    presses = interrupt_when(lambda: client.host.queue.space)
+    desk, queue = client.desk, client.queue
+    put = (
+        (lambda: desk.put(queue, b"late"))
+        if plain
+        else (lambda: desk.put_drafts(queue, [draft(b"late")]))
+    )
+    with pytest.raises(KeyboardInterrupt):
+        put()
+    presses.join()
+    eventually(lambda: not client.host.queue.space)
+    client.host.desk.cancel(client.host.queue, first)
+    client.desk.put(client.queue, b"last")
+    assert [message.body for message in client.host.desk.peek(client.host.queue)] == [b"last"]
 
 
 def test_threads_and_coroutines_together_put_everything_once(client: Client) -> None:

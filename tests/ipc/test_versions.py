@@ -10,11 +10,13 @@ import msgspec
 import pytest
 
 from embedq.broker.endings import DONE
-from embedq.errors import WrongVersion
+from embedq.errors import QueueFull, WrongVersion
 from embedq.ipc import frames, verbs
 from embedq.ipc.remote import RemoteDesk
+from embedq.policy import QueuePolicy
 from tests.ipc import golden
 from tests.ipc.conftest import Served
+from tests.ipc.peer import eventually
 
 NOW, BEFORE = frames.VERSIONS
 
@@ -88,6 +90,21 @@ def test_a_client_of_the_version_before_is_served(served: Served) -> None:
     assert [message.body for message in served.desk.peek(served.queue)] == [b"b"]
     peer.socket.send(bytes.fromhex(golden.BYE))
     assert isinstance(peer.answer_to(9), frames.Done)
+
+
+def test_a_put_of_the_version_before_waits_for_room_until_it_is_cancelled(served: Served) -> None:
+    served.desk.queue("orders", QueuePolicy(max_length=2))
+    served.desk.put(served.queue, b"first")
+    peer = served.peer(hello=False)
+    peer.socket.send(bytes.fromhex(golden.HELLO))
+    peer.get(frames.Welcome)
+    peer.socket.send(bytes.fromhex(golden.PUT))
+    eventually(lambda: served.queue.space)
+    peer.socket.send(msgspec.msgpack.encode([[5, 99], [5, 1]]))
+    refused = peer.answer_to(1)
+    assert isinstance(refused, frames.Failed)
+    assert refused.code == QueueFull.code
+    assert not served.queue.space
 
 
 @pytest.mark.parametrize("spoken", [(NOW,), (BEFORE,), (NOW + 1, NOW), (BEFORE, BEFORE - 1)])
