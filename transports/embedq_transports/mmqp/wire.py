@@ -107,7 +107,8 @@ class ServerWire:
         events: list[Event] = []
         while (request := self._if_quiet) is not None:
             self._at = self._quiet_at
-            if isinstance(request, Poll):  # what is behind a count is ignored, up to a request
+            if isinstance(request, Poll) and self._at < len(self._buffer):
+                # What stands behind a count is ignored, up to a request.
                 self._at = next_magic(self._buffer, self._at)
                 if is_end and not magic_at(self._buffer, self._at):
                     self._at = len(self._buffer)
