@@ -18,7 +18,7 @@ from embedq.broker.port import QueuePort
 from embedq.errors import EmbedqError, InvalidName
 from embedq.message import Draft, Receipt
 from embedq.names import check_queue_name, from_wire
-from embedq.net.puts import Puts, Stored
+from embedq.net.puts import Puts, Putter, Stored
 from embedq_transports.mmqp import client as mmqp_client, faults as mmqp_faults
 from embedq_transports.mmqp.answers import Record
 from embedq_transports.mmqp.requests import GroupPoll, Ping, Poll, Send as MmqpSend
@@ -88,7 +88,7 @@ class Book(Puts):
         super().__init__(*given)
         self._entries: list[tuple[object, Message, list[Receipt | EmbedqError]]] = []
 
-    def add(self, queue: QueuePort, draft: Draft, stored: Stored, owner: object) -> None:
+    def add(self, queue: QueuePort, draft: Draft, stored: Stored, owner: Putter) -> None:
         result: list[Receipt | EmbedqError] = []
         message = Message(queue.name, draft.body, draft.ordering_key)
         self._entries.append((owner, message, result))
