@@ -50,6 +50,7 @@ from embedq_transports.phpmq.wire import (
     encode,
     seconds_left,
 )
+from embedq_transports.unstored import Unstored
 
 RELEASED_TO_TAIL: Final = Released(tail=True)
 #: What is not there, or not held any more, is as settled as it can be: nobody is told (7).
@@ -87,6 +88,7 @@ class PhpmqSession(Session):
         # Acks, requeues and dead letters that have no answer yet, the requeues among them, and
         # what waits for them, with all that came behind it (7).
         self._unsettled = self._moving = 0
+        self._unstored = Unstored(connection)
         self._waiting: deque[Event] = deque()
         self._is_waiting = self._has_ended = self._is_broken = False
         # Of a first message that is not complete: whether more has come. None: nothing has.
@@ -151,6 +153,11 @@ class PhpmqSession(Session):
         if self._has_ended and not self._is_broken:
             self._connection.finish("end")
 
+    def _again(self) -> None:
+        """What something waits for may be over."""
+        if self._is_waiting:
+            self._go_on()
+
     def _must_wait(self, event: Event) -> bool:
         """Whether it would overtake what came before it, which has to ask the store (7)."""
         match event:
@@ -161,7 +168,8 @@ class PhpmqSession(Session):
             case Publish():
                 return self._moving > 0
             case Requeue():
-                return self._moving > 0 or self._broker.pending_puts > 0
+                # One that waits for room has no place yet, and this may make the room.
+                return self._moving > 0 or self._unstored.hold(self._again)
             case _:
                 return False
 
@@ -202,16 +210,18 @@ class PhpmqSession(Session):
     def _publish(self, event: Publish) -> None:
         expires = self._broker.now_ms() + event.ttl * 1000 if event.ttl else None
         draft = Draft(event.content, expires_at_ms=expires, max_attempts=self._terms.attempts)
-        then = partial(self._published, event.queue)
-        self._broker.put(from_wire(event.queue), draft, then, create=self._terms.create)
+        name = from_wire(event.queue)
+        self._unstored.add(name)
+        then = partial(self._published, event.queue, name)
+        self._broker.put(name, draft, then, create=self._terms.create)
 
-    def _published(self, queue: bytes, result: Stored | EmbedqError) -> None:
+    def _published(self, queue: bytes, name: str, result: Stored | EmbedqError) -> None:
+        self._unstored.done(name)
         if isinstance(result, EmbedqError):
             self._refuse(result)
         elif self._terms.receipts:
             self._send(Receipt(queue, result.id.encode()))
-        if self._is_waiting:
-            self._go_on()
+        self._again()
 
     # ----------------------------------------------------------------------------- consume
 
@@ -261,8 +271,7 @@ class PhpmqSession(Session):
         self._unsettled -= 1
         if error is not None and not isinstance(error, _UNKNOWN):
             self._refuse(error)
-        if self._is_waiting:
-            self._go_on()
+        self._again()
 
     def _requeue(self, event: Requeue) -> None:
         """Put a message that this connection holds behind the others; any other stays (7)."""
