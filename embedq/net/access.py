@@ -11,12 +11,13 @@ end: with a value, or with an error of embedq in its place.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from embedq.broker.endings import DONE, Ending
 from embedq.errors import EmbedqError, LimitExceeded, NotAllowed
 from embedq.message import Draft, Receipt
-from embedq.net.delivery import Delivery, Settled
+from embedq.net.delivery import Delivery, Settled, give_all, release_all
 from embedq.net.dispatch import Subscription, Take
 from embedq.net.making import Making
 from embedq.net.owner import Owner
@@ -206,10 +207,9 @@ class Access:
         self._begin()
 
         def taken(got: list[Delivery] | EmbedqError) -> None:
-            if self.is_closed and not isinstance(got, EmbedqError):
-                for delivery in got:
-                    delivery.release()
-            self._answer(then, got)
+            if self.is_closed:
+                release_all(got)
+            self._answer(partial(give_all, then), got)
 
         def found(handle: GroupPort | EmbedqError) -> None:
             if isinstance(handle, EmbedqError):
@@ -360,7 +360,7 @@ class Access:
         if self.is_closed:
             delivery.release()
         else:
-            self._owner.called_back(lambda: subscription.deliver(delivery))
+            self._owner.called_back(lambda: subscription.give(delivery))
 
     def subscription_failed(self, subscription: Subscription, error: EmbedqError) -> None:
         """Tell that a subscription gets nothing any more."""

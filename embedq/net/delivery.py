@@ -161,3 +161,23 @@ class Delivery:
         If they never will, it is released.
         """
         self.settle(DONE if gone else RELEASED)
+
+
+#: What a take has brought.
+Taken = list[Delivery] | EmbedqError
+
+
+def give_all(then: Callable[[Taken], object], got: Taken) -> None:
+    """Tell who took them. Of what that raises nobody keeps the messages."""
+    try:
+        then(got)
+    except Exception:
+        release_all(got)
+        raise
+
+
+def release_all(got: Taken) -> None:
+    """Give back what nobody takes."""
+    if not isinstance(got, EmbedqError):
+        for delivery in got:
+            delivery.release()

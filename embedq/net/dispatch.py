@@ -117,6 +117,14 @@ class Subscription:
         if self.dispatcher is not None:
             self.dispatcher.wake()
 
+    def give(self, delivery: Delivery) -> None:
+        """Call `deliver`. Of what that raises nobody keeps the message."""
+        try:
+            self.deliver(delivery)
+        except Exception:
+            delivery.release()
+            raise
+
     def took(self, delivery: Delivery) -> None:
         """A message goes to it."""
         self.held[delivery.seq] = delivery

@@ -7,6 +7,7 @@ Does not know: any protocol; other threads (listener.py).
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import ssl
 from collections import Counter
@@ -31,6 +32,7 @@ from embedq.storage.fork import immortalise, on_fork
 if TYPE_CHECKING:
     from embedq.net.network import Network
 
+_log = logging.getLogger("embedq.net")
 S = TypeVar("S")
 #: Seconds between two looks at the deadlines of all connections.
 _LOOK_S: Final = 0.5
@@ -139,12 +141,23 @@ class Site:
         return False
 
     def called_back(self, call: Callable[[], object]) -> None:
-        """Make a call of the transport's."""
-        call()
+        """Make a call of the transport's. What it raises is its defect: all others go on."""
+        try:
+            call()
+        except Exception:  # noqa: BLE001  # see _failed
+            self._failed()
 
     def answered(self, then: Callable[[Any], object], result: object) -> None:
         """Give the transport an answer."""
-        then(result)
+        try:
+            then(result)
+        except Exception:  # noqa: BLE001  # see _failed
+            self._failed()
+
+    def _failed(self) -> None:
+        """A transport has raised something: a defect, which is told and counted."""
+        _log.exception("a call of the listener %s failed; the others go on", self.url)
+        self.count("fault", "defect")
 
     def ops_changed(self) -> None:
         """Nothing depends on it."""
