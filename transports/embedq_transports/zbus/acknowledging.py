@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: The header of `sub` and `take` that asks for it, in lower case.
 WANTED: Final = "acknowledge"
+#: The commands that need not wait for what was put before them.
+SETTLING: Final = frozenset({"ack", "nack", "reject"})
 _MOST_DELAY_S: Final = LIMITS.delay_max_s
 
 

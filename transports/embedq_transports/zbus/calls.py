@@ -82,6 +82,7 @@ class Calls:
             self._wait(task)
         queue = from_wire(name.encode())
         session.connection.broker.put(queue, draft, stored, create=False)
+        task.puts(queue)
 
     def _wait(self, task: Task) -> None:
         seconds = self._session.terms.call_s

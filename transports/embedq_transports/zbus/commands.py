@@ -97,7 +97,7 @@ class Commands:
         ack = task.message.flag("ack", default=True)
         draft = draft_of(task.message, task.wire_id, session.source, session.peer)
         put = _Put(session, task, queue, mq, ack=ack)
-        task.later(put=True)
+        task.puts(queue)
         # A client of HTTP that waits for its answer sends nothing meanwhile.
         session.answers = ack and not session.is_websocket
         self._broker.put(queue, draft, put, create=False)

@@ -13,7 +13,8 @@ from typing import Final
 
 from embedq.errors import EmbedqError
 from embedq.net import ANYBODY, Connection, Credentials, Identity, Session
-from embedq_transports.zbus.acknowledging import Held
+from embedq_transports.unstored import Unstored
+from embedq_transports.zbus.acknowledging import SETTLING, Held
 from embedq_transports.zbus.answers import Answer, to_frame, to_response, told
 from embedq_transports.zbus.calls import Calls
 from embedq_transports.zbus.channels import Channels
@@ -75,12 +76,13 @@ class ZbusSession(Session):
         self._holds = False
         # Something is under way that all which follows waits for.
         self._busy = not hub.is_ready
-        self._puts = 0
+        #: What was put and has no answer yet.
+        self.unstored = Unstored(connection)
         self._cause = "end"
         self._has_ended = self._goes = self._is_over = False
         hub.sessions[self.source] = self
         if self._busy:
-            hub.when_ready(lambda: connection.called_back(lambda: self.finished(put=False)))
+            hub.when_ready(lambda: connection.called_back(self.finished))
         if not self._asks:
             connection.admit(ANYBODY)
 
@@ -128,7 +130,7 @@ class ZbusSession(Session):
         waiting, due = self._waiting, self._due
         while waiting and not self._busy and not self._is_over and len(due) < _UNANSWERED:
             event = waiting[0]
-            if self._puts and not _is_put(event):
+            if self.unstored and not (_is_put(event) or self._passes(event)):
                 break
             waiting.popleft()
             if isinstance(event, Came):
@@ -143,11 +145,17 @@ class ZbusSession(Session):
             else:
                 self.connection.unhold()
 
+    def _passes(self, event: Event) -> bool:
+        """Whether it may begin before what was put is stored, as it may be what makes the room."""
+        if isinstance(event, Fault | Ended | Opened):
+            return False
+        return _settles(event) or not self.unstored.hold(self.settled)
+
     def settled(self) -> None:
         """Something is done: go on, or end if that was all."""
         if self._waiting or self._holds:
             self._go()
-        if self._waiting or self._due or self._busy or self._puts:
+        if self._waiting or self._due or self._busy or self.unstored:
             return
         if self._goes and not self._is_over and self._sends_frames:
             self._is_over = True
@@ -178,8 +186,12 @@ class ZbusSession(Session):
                 self.replies.fill(self.replies.place(last=True), answer)
 
     def _opened(self) -> None:
-        """The answer to the handshake is sent: pushes are frames from now on."""
+        """The answer to the handshake is sent: pushes are frames from now on, and so are answers.
+
+        Those have ids, so each is sent once it is known.
+        """
         self._sends_frames = True
+        self.replies.in_order = False
 
     def _over(self) -> None:
         """Nothing follows: close, so that the client can read what is written."""
@@ -259,19 +271,13 @@ class ZbusSession(Session):
 
     # ------------------------------------------------------------------------- for the others
 
-    def began(self, *, put: bool) -> None:
-        """Something is under way that is answered later."""
-        if put:
-            self._puts += 1
-        else:
-            self._busy = True
+    def began(self) -> None:
+        """Something is under way that all which follows waits for."""
+        self._busy = True
 
-    def finished(self, *, put: bool) -> None:
+    def finished(self) -> None:
         """It has been answered."""
-        if put:
-            self._puts -= 1
-        else:
-            self._busy = False
+        self._busy = False
         self.settled()
 
     def encode(
@@ -295,3 +301,7 @@ class ZbusSession(Session):
 
 def _is_put(event: Event) -> bool:
     return isinstance(event, Came) and event.message.text("cmd") == "pub"
+
+
+def _settles(event: Event) -> bool:
+    return isinstance(event, Came) and event.message.text("cmd") in SETTLING

@@ -27,10 +27,11 @@ class Task:
 
     __slots__ = (
         "_as_frame",
+        "_is_busy",
         "_origin",
+        "_put",
         "_reply",
         "_session",
-        "_under_way",
         "bare",
         "is_done",
         "message",
@@ -54,18 +55,31 @@ class Task:
         self.bare = bare
         self._origin = origin
         self._reply = session.replies.place(last=last)
-        self._under_way: bool | None = None
+        self._is_busy = False
+        self._put: str | None = None
 
-    def later(self, *, put: bool = False) -> None:
-        """It is answered later. What comes behind it waits, but for puts behind a put."""
-        self._under_way = put
-        self._session.began(put=put)
+    def later(self) -> None:
+        """It is answered later. What comes behind it waits."""
+        self._is_busy = True
+        self._session.began()
+
+    def puts(self, queue: str) -> None:
+        """It is answered once what it puts is stored. More puts may follow it."""
+        self._put = queue
+        self._session.unstored.add(queue)
+        if self._is_busy:
+            self._is_busy = False
+            self._session.finished()
 
     def detach(self) -> None:
         """Nothing waits for it any more but its answer."""
-        put, self._under_way = self._under_way, None
-        if put is not None:
-            self._session.finished(put=put)
+        if self._put is not None:
+            self._session.unstored.done(self._put)
+            self._put = None
+            self._session.settled()
+        elif self._is_busy:
+            self._is_busy = False
+            self._session.finished()
 
     def done(self, answer: Answer | None, left: Left | None = None) -> None:
         """Answer it, or not at all. A second answer changes nothing."""
