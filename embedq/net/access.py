@@ -10,6 +10,7 @@ end: with a value, or with an error of embedq in its place.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -36,11 +37,16 @@ _ENVELOPE = 64
 
 
 class Access:
-    """The queues as one client may use them. Names of queues are those of embedq.names."""
+    """The queues as one client may use them. Names of queues are those of embedq.names.
+
+    `making`: of a listener's own access. All its clients share that, so that it has no limits of
+    one connection.
+    """
 
     def __init__(self, network: Network, owner: Owner, making: Making | None = None) -> None:
         self._network = network
         self._owner = owner
+        self._is_shared = making is not None
         self._making = making or owner.making
         self.held: set[Delivery] = set()
         self.subscriptions: set[Subscription] = set()
@@ -144,7 +150,7 @@ class Access:
     @property
     def room(self) -> int:
         """How many more deliveries it may hold."""
-        return self._owner.limits.unacked - len(self.held)
+        return sys.maxsize if self._is_shared else self._owner.limits.unacked - len(self.held)
 
     @property
     def is_clogged(self) -> bool:
@@ -168,10 +174,12 @@ class Access:
         again. Both can be changed at any time. Subscriptions of a group take turns. `failed` is
         called if the queue cannot be had, or its group is removed: then it is closed.
         """
+        if self._is_shared and window is None:
+            window = self._owner.limits.unacked
         subscription = Subscription(self, deliver, failed, window, credit)
         refusal = self._refuse("consume", queue)
-        if len(self.subscriptions) >= self._owner.limits.subscriptions:
-            most = self._owner.limits.subscriptions
+        most = self._owner.limits.subscriptions
+        if len(self.subscriptions) >= most and not self._is_shared:
             text = f"one connection may have subscriptions={most}"
             refusal = refusal or NotAllowed(text, limit="subscriptions")
         self.subscriptions.add(subscription)

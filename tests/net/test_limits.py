@@ -11,6 +11,7 @@ from embedq import InvalidOption
 from embedq.net import NetLimits, Session
 from tests.conformance.transport_suite import dial, eventually, is_cut, reset
 from tests.net.client import Client
+from tests.net.lines import LinesTransport
 
 
 @pytest.mark.parametrize(
@@ -158,6 +159,45 @@ class Maker:
             office.declare("b", {})
 
         return lambda connection: Session()
+
+
+class Shared(LinesTransport):
+    """Subscribes to queues by the listener itself, for all its clients, and settles nothing."""
+
+    def __init__(self, *queues: str, window: int | None) -> None:
+        self.queues = queues
+        self.window = window
+        self.got: list[str] = []
+        self.failed: list[object] = []
+
+    def open(self, site):
+        for queue in self.queues:
+            site.broker.subscribe(queue, self.came, window=self.window, failed=self.failed.append)
+        return super().open(site)
+
+    def came(self, delivery) -> None:
+        self.got.append(delivery.queue)
+
+
+def test_the_limits_of_one_connection_are_none_of_what_a_listener_does_for_all_of_its(broker):
+    shared = Shared("a", "b", "c", window=2)
+    for queue in shared.queues:
+        broker.queue(queue).put_many(["x"] * 3)
+    limits = NetLimits(subscriptions=1, unacked=1)
+    broker.listen("lines://127.0.0.1:0", transport=shared, limits=limits)
+    eventually(lambda: len(shared.got) == 6)
+    assert sorted(shared.got) == ["a", "a", "b", "b", "c", "c"]  # the window holds, of each
+    assert not shared.failed
+
+
+def test_a_subscription_of_a_listener_without_a_window_has_that_of_one_connection(broker):
+    shared = Shared("a", "b", window=None)
+    for queue in shared.queues:
+        broker.queue(queue).put_many(["x"] * 3)
+    broker.listen("lines://127.0.0.1:0", transport=shared, limits=NetLimits(unacked=2))
+    eventually(lambda: len(shared.got) == 4)
+    assert sorted(shared.got) == ["a", "a", "b", "b"]
+    assert [broker.queue(queue).group("default").stats().leased for queue in "ab"] == [2, 2]
 
 
 def test_deliveries_that_are_held_are_counted(broker, listen):
