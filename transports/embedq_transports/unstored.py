@@ -26,16 +26,19 @@ _LOOK_S: Final = 0.05
 class Unstored:
     """The puts of one connection, by the names of their queues."""
 
-    __slots__ = ("_asked", "_connection", "_full", "_looks", "_puts")
+    __slots__ = ("_asked", "_connection", "_full", "_looks", "_puts", "_waits")
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._puts: Counter[str] = Counter()
-        # Queues that had no room when they were looked at, which is since the last one was stored.
+        # Queues that had no room when they were looked at. That counts for one message: what it
+        # sets off may make room.
         self._full: set[str] = set()
         # Of those that are being looked at, the ones in which nothing was stored meanwhile.
         self._asked: set[str] = set()
         self._looks = False
+        # There was no room, and nothing was stored since: look again at once.
+        self._waits = False
 
     def __bool__(self) -> bool:
         """Whether there are any."""
@@ -52,17 +55,22 @@ class Unstored:
             del self._puts[queue]
         self._full.discard(queue)
         self._asked.discard(queue)
+        self._waits = False
 
     def hold(self, go_on: Callable[[], object]) -> bool:
-        """Whether one is under way that does not wait for room.
+        """Whether one is under way that does not wait for room: the next message has to wait.
 
         Then `go_on` is called when that may have changed without the answer to a put.
         """
         if self._puts.keys() <= self._full:
+            self._full.clear()
             return False
         if not self._looks:
             self._looks = True
-            self._connection.later(_LOOK_S, lambda: self._look(go_on))
+            if self._waits:
+                self._look(go_on)
+            else:
+                self._connection.later(_LOOK_S, lambda: self._look(go_on))
         return True
 
     def _look(self, go_on: Callable[[], object]) -> None:
@@ -70,9 +78,10 @@ class Unstored:
         asked, office = sorted(names), self._connection.broker.office
 
         def looked(full: set[str] | EmbedqError) -> None:
-            self._looks = False
+            self._looks = self._waits = False
             if not isinstance(full, EmbedqError):
                 self._full |= full & self._asked
+                self._waits = bool(self._full)
             go_on()
 
         if asked:

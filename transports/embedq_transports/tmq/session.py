@@ -38,6 +38,7 @@ from embedq_transports.tmq.wire import (
     Received,
     ServerWire,
 )
+from embedq_transports.unstored import Unstored
 
 #: bytes: unsent, from which on a client gets nothing more until some of them have left.
 _FULL: Final = 1 << 20
@@ -60,6 +61,8 @@ class TmqSession(Session):
         self._pinged = False
         self.client_id = b""
         self.debts = Debts()
+        #: What it has pushed and is not stored yet.
+        self.unstored = Unstored(connection)
         self.joined: dict[Channel, None] = {}
 
     # ------------------------------------------------------------------ called by the network
@@ -105,7 +108,7 @@ class TmqSession(Session):
             self._say_goodbye()
         while self._waiting and not (self._asking or self._over):
             event = self._waiting[0]
-            if self._connection.broker.pending_puts and self._must_wait(event):
+            if self.unstored and self._must_wait(event):
                 break
             self._waiting.popleft()
             self._do(event)
@@ -117,9 +120,15 @@ class TmqSession(Session):
             self._finish("end")
 
     def _must_wait(self, event: Event) -> bool:
-        """Whether it must not overtake the messages that this client has put before."""
-        return isinstance(event, Received) and (
-            self._traffic is not None and self._traffic.follows_puts(event.frame)
+        """Whether it must not overtake the messages that this client has put before.
+
+        One that waits for room has no place yet, and this may make the room.
+        """
+        return (
+            isinstance(event, Received)
+            and self._traffic is not None
+            and self._traffic.follows_puts(event.frame)
+            and self.unstored.hold(self.go_on)
         )
 
     def _do(self, event: Event) -> None:

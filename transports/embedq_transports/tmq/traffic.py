@@ -160,10 +160,12 @@ class Traffic:
             return
         if frame.response_required:
             self._hub.asked.asks(key_of(queue.channel.name), frame.message_id, frame.source)
+        self._session.unstored.add(queue.name)
         self._broker.put(queue.name, draft, stored)
 
     def _stored(self, frame: Frame, queue: Queue, result: Receipt | EmbedqError) -> None:
         """Nothing is said of a message that is stored, unless its producer wants a Delivery."""
+        self._session.unstored.done(queue.name)
         if isinstance(result, EmbedqError):
             self._answer(frame, status_of(result))
         elif (
