@@ -278,6 +278,7 @@ class Connection:
 
     def ended(self) -> None:
         """The client sends no more; our side stays open for now."""
+        self.site.ended(self)
         session = self._session
         self._frame_at = None
         if session is None:

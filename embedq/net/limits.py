@@ -25,7 +25,8 @@ class NetLimits:
 
     #: connections: open at once. Each costs a descriptor and some 10 KiB.
     connections: int = 4_096
-    #: connections: of one address at once. One machine must not take all places.
+    #: connections: of one address at once, whose clients still send. One machine must not take all
+    #: places.
     connections_per_peer: int = 1_024
     #: subscriptions: of one connection.
     subscriptions: int = 1_024

@@ -279,12 +279,21 @@ class Site:
         make = cast("Callable[[Connection], Session]", self._make)
         return make(connection)
 
-    def left(self, connection: Connection, cause: str) -> None:
-        """A connection has ended."""
-        self.connections.pop(connection, None)
+    def ended(self, connection: Connection) -> None:
+        """A client sends no more: it takes no place of its address from now on.
+
+        Its connection may stay for as long as a queue is full, and a consumer at that address is
+        who makes room.
+        """
         self.per_host[connection.host] -= 1
         if not self.per_host[connection.host]:
             del self.per_host[connection.host]
+
+    def left(self, connection: Connection, cause: str) -> None:
+        """A connection has ended."""
+        self.connections.pop(connection, None)
+        if not connection.channel.has_ended:
+            self.ended(connection)
         self.count("closed", cause)
         self.bytes_in += connection.channel.bytes_in
         self.bytes_out += connection.channel.bytes_out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
 
@@ -13,7 +14,7 @@ from embedq.net import NetLimits
 from embedq.net.connection import Connection
 from embedq.net.names import Names
 from embedq.net.network import Network
-from tests.conformance.transport_suite import eventually, reset
+from tests.conformance.transport_suite import dial, eventually, is_cut, reset
 from tests.net.client import Client
 from tests.net.lines import LINES, LinesSession
 
@@ -207,3 +208,29 @@ def test_a_put_that_is_being_committed_when_its_client_goes_is_not_counted_as_gi
         eventually(lambda: not listener.stats.connections)
     eventually(lambda: wide.stats().stored == count + 1)
     assert "put_failed gone" not in listener.stats.counts
+
+
+def test_who_has_ended_but_waits_for_room_takes_no_place_from_who_makes_it(broker, listen):
+    broker.queue("full", max_length=1)
+    listener = listen(connections_per_peer=1)
+    site = listener.inner._site
+    producer = Client(listener)
+    producer.socket.sendall(b"PUT full x\nPUT full y\n")
+    assert producer.line().startswith("STORED")
+    (one,) = site.connections
+    producer.socket.shutdown(socket.SHUT_WR)
+    eventually(lambda: one.channel.has_ended)
+    consumer, other = Client(listener), dial(listener)
+    assert is_cut(other)
+    word, held, text = consumer.say("GET full").split()
+    assert (word, text) == ("MESSAGE", "x")
+    assert consumer.say(f"ACK {held}") == "OK"
+    assert producer.line().startswith("STORED")
+    assert is_cut(producer.socket)
+    eventually(lambda: len(site.connections) == 1)
+    assert list(site.per_host.values()) == [1]
+    consumer.close()
+    eventually(lambda: not site.connections)
+    assert not site.per_host
+    producer.close()
+    other.close()
