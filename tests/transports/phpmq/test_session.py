@@ -354,10 +354,10 @@ def test_a_client_that_falls_silent_in_its_first_message_is_closed():
     clock = VirtualClock()
     whole = encode(Publish(b"Q", b"x"), Form())
     with Broker(":memory:", clock=clock) as broker, ExitStack() as stack:
-        listener = broker.listen(URL, transport=PHPMQ)
-        clients = [
-            stack.enter_context(socket.create_connection(listener.address, 30)) for _ in range(3)
-        ]
+        listener = broker.listen(URL)
+        address = listener.address
+        assert isinstance(address, tuple)
+        clients = [stack.enter_context(socket.create_connection(address, 30)) for _ in range(3)]
         slow, silent, later = clients
         for client in clients:
             client.sendall(whole if client is later else b"H")
