@@ -53,6 +53,11 @@ class Channel:
         for queue in self.queues.values():
             queue.close()
 
+    def look(self) -> None:
+        """A member may take more: hand out what has waited for that."""
+        for queue in self.queues.values():
+            queue.look()
+
     def _members_changed(self) -> None:
         for queue in list(self.queues.values()):
             queue.joined_or_left()

@@ -6,6 +6,7 @@ Does not know: what a Delivery sets off.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -16,13 +17,19 @@ _Key = tuple[object, bytes]
 
 
 class Debts:
-    """Messages that a client has been asked to acknowledge."""
+    """Messages that a client has been asked to acknowledge. With `most` it gets no more."""
 
-    __slots__ = ("_by_key", "_keys")
+    __slots__ = ("_by_key", "_keys", "_most")
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = sys.maxsize) -> None:
+        self._most = most
         self._by_key: dict[_Key, dict[Handout, None]] = {}
         self._keys: dict[Handout, _Key] = {}
+
+    @property
+    def are_full(self) -> bool:
+        """Whether there are as many as there may be."""
+        return len(self._keys) >= self._most
 
     def add(self, queue: object, handout: Handout) -> None:
         """It was asked for one more."""

@@ -50,9 +50,8 @@ class Member(Protocol):
         """Whether so many wait that it must not get more now."""
         ...
 
-    @property
-    def may_join_more(self) -> bool:
-        """Whether it may be in one more channel."""
+    def may_join(self, channel: Channel) -> bool:
+        """Whether it may hear the queues of one more channel."""
         ...
 
     def may(self, right: str, queue: str | None) -> bool:
@@ -183,5 +182,9 @@ class Handout:
         self.delivery.settle(ending, then)
         if self.asks:
             for member in self.holders:
+                was_full = member.debts.are_full
                 member.debts.drop(self)
+                if was_full:
+                    for channel in member.joined:
+                        channel.look()
         self.holders.clear()  # or a client that is gone, and this, would keep each other

@@ -105,7 +105,7 @@ class Order:
             channel = self._made_channel()
         if channel is None:
             return Content.NOT_FOUND
-        if not self._client.may_join_more and self._client not in channel.members:
+        if self._client not in channel.members and not self._client.may_join(channel):
             hub.tidy(channel)
             return Content.LIMIT_EXCEEDED
         if not channel.join(self._client):

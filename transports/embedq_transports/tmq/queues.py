@@ -102,8 +102,8 @@ class Queue:
         """Hand out as many as the members can take: none while all of them read too slowly."""
         self._looking = False
         if self._subscription is not None:
-            room = 0 if all(each.is_clogged for each in self._members) else self._room()
-            self._set_window(room)
+            waits = all(each.is_clogged or each.debts.are_full for each in self._members)
+            self._set_window(0 if waits else self._room())
 
     def _room(self) -> int:
         return _ONE if self.terms.one_by_one else self._listener.window
@@ -118,7 +118,9 @@ class Queue:
     def _hand_out(self, delivery: Delivery) -> None:
         members = self._chosen()
         if not members or self._subscription is None:
-            delivery.release()  # it was claimed before the last of them left
+            # It was claimed before the last of them left, or held as much as it may.
+            self._set_window(0)
+            delivery.release()
             return
         frame, handout = self.prepare(delivery)
         is_new = self.is_new(delivery)
@@ -133,7 +135,7 @@ class Queue:
         )
         copies = [(member, rest if number else first) for number, member in enumerate(members)]
         self.send(handout, copies)
-        if all(each.is_full for each in self._members):
+        if all(each.is_full or each.debts.are_full for each in self._members):
             self._set_window(0)
         if not self._looking:
             self._looking = True
@@ -182,14 +184,16 @@ class Queue:
 
     def _chosen(self) -> Sequence[Member]:
         members = self._members
-        if not members:
-            return ()
         if self.terms.status is not QueueStatus.ROUND_ROBIN:
-            return members[:1] if self.terms.first_only else members
+            found = [each for each in members if not each.debts.are_full]
+            return found[:1] if self.terms.first_only else found
         begin = 0
         if self._last in members:
             begin = members.index(self._last) + 1
         turns = members[begin:] + members[:begin]
+        turns = [each for each in turns if not each.debts.are_full]
+        if not turns:
+            return ()
         self._last = next((each for each in turns if not each.is_full), turns[0])
         return (self._last,)
 

@@ -60,7 +60,7 @@ class TmqSession(Session):
         self._heard = connection.site.now()
         self._pinged = False
         self.client_id = b""
-        self.debts = Debts()
+        self.debts = Debts(connection.limits.unacked)
         #: What it has pushed and is not stored yet.
         self.unstored = Unstored(connection)
         self.joined: dict[Channel, None] = {}
@@ -314,10 +314,10 @@ class TmqSession(Session):
             _FULL, self._connection.limits.unsent_most_bytes // 2
         )
 
-    @property
-    def may_join_more(self) -> bool:
-        """Whether it may be in one more channel."""
-        return len(self.joined) < self._connection.limits.subscriptions
+    def may_join(self, channel: Channel) -> bool:
+        """Whether it may hear the queues of one more channel; one without any counts, too."""
+        heard = sum(max(1, len(each.queues)) for each in (*self.joined, channel))
+        return heard <= self._connection.limits.subscriptions
 
     def may(self, right: str, queue: str | None) -> bool:
         """Whether it may use a queue, or any."""
