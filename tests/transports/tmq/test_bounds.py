@@ -72,7 +72,7 @@ def test_where_nobody_may_hold_more_the_queue_waits_until_somebody_acknowledges(
     until(lambda: queue.stats().put == 5)
     nothing_more(greedy)
     until(lambda: queue.group("default").stats().leased == 0)
-    seen = []
+    seen: list[bytes] = []
     while len(seen) < 5:
         greedy.ack(greedy.held.pop(0))
         got = greedy.message()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ def queue(broker, ws):
 
 
 @pytest.fixture(params=["in order", "by a reset"])
-def leave(request) -> Callable[[Ws], None]:
+def leave(request) -> Callable[[Any], None]:
     return reset if request.param == "by a reset" else Ws.close
 
 
