@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 
 import pytest
 from websockets.frames import Opcode
@@ -130,3 +131,15 @@ def test_a_take_is_behind_a_pub_for_which_there_is_room(broker, ws):
         told = client.next()
         assert [each["body"] for each in told["body"]] == [n]
     assert queue.stats().put == 20
+
+
+def test_who_ends_its_side_while_a_pub_waits_is_answered_when_there_is_room(queue, ws):
+    client = ws()
+    queue.put("a")
+    client.say("b", cmd="pub", mq="q", id="pub")
+    client.say("c", cmd="pub", mq="q", id="another")
+    client.socket.shutdown(socket.SHUT_WR)
+    for body in "abc":
+        with queue.get(timeout=60, group="c") as delivery:
+            assert delivery.body == body
+    assert [client.next()["headers"]["id"] for _ in range(2)] == ["pub", "another"]

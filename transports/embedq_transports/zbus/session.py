@@ -104,7 +104,7 @@ class ZbusSession(Session):
         self._has_ended = True
         self._waiting += self._wire.end()
         self._go()
-        return bool(self._waiting or self._due or self._busy)
+        return bool(self._waiting or self._due or self._busy or self.unstored)
 
     def draining(self) -> None:
         """Take nothing more; say goodbye once all that is under way is answered."""
