@@ -21,7 +21,10 @@ class Above(Protocol):
         ...
 
     def came(self, data: bytes) -> bool:
-        """Bytes have come. True: they are answered soon, and until then nothing more comes."""
+        """Bytes have come. True: they are answered soon, and until then nothing more comes.
+
+        No bytes: a record of TLS has begun, or ended.
+        """
         ...
 
     def ended(self) -> None:

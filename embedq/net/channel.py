@@ -86,10 +86,15 @@ class Channel(asyncio.BufferedProtocol):
         """Whether the client has sent more than was read so far."""
         if self._transport is None or self.has_ended:
             return False
-        if self._tunnel is not None and self._tunnel.has_part:
+        if self.has_part:
             return True
         raw = self._transport.get_extra_info("socket")
         return raw is not None and raw.fileno() >= 0 and _waits_at(raw.fileno())
+
+    @property
+    def has_part(self) -> bool:
+        """Whether the beginning of a record of TLS has come, and not its rest."""
+        return self._tunnel is not None and self._tunnel.has_part
 
     # --------------------------------------------------------------------------- sending
 
@@ -195,6 +200,7 @@ class Channel(asyncio.BufferedProtocol):
 
     def _decrypt(self, tunnel: Tunnel, data: bytes) -> bool:
         was_ready, answers = tunnel.is_ready, False
+        had_part = was_ready and tunnel.has_part
         try:
             plain = tunnel.feed(data)
         except BrokenTLS as error:
@@ -204,7 +210,8 @@ class Channel(asyncio.BufferedProtocol):
         self._send(tunnel.take())
         if tunnel.is_ready and not was_ready:
             self._above.opened(tunnel.name)
-        if plain:
+        is_other = tunnel.is_ready and not tunnel.is_shut and tunnel.has_part is not had_part
+        if plain or is_other:
             answers = self._above.came(plain)
         if tunnel.is_shut:
             self._end()

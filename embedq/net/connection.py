@@ -18,7 +18,7 @@ from embedq.net.access import Access
 from embedq.net.channel import Channel
 from embedq.net.outbox import Left
 from embedq.net.port import ANYBODY, Credentials, Identity, Session
-from embedq.net.timers import Timer
+from embedq.net.timers import Timer, cancel_all
 
 if TYPE_CHECKING:
     from embedq.net.site import Site
@@ -255,14 +255,16 @@ class Connection:
         """Give bytes to the session."""
         session = self._session
         if session is None or self._closing:
-            self._came_late()
+            if data:
+                self._came_late()
             return False
         try:
-            session.received(data)
+            if data:
+                session.received(data)
         except Exception:  # noqa: BLE001  # see _failed
             self._failed()
         frames = session.frames
-        if not session.pending or self._closing:
+        if not (session.pending or self.channel.has_part) or self._closing:
             self._frame_at = None
         elif self._frame_at is None or frames != self._frames:
             self._frame_at = self.channel.heard_at
@@ -307,9 +309,7 @@ class Connection:
         self._gone = self._closing = True
         if self.cause is None:
             self.cause = "end" if error is None else "reset"
-        for timer in self._timers:
-            timer.cancel()
-        self._timers.clear()
+        cancel_all(self._timers)
         for task in self._tasks:
             task.cancel()
         session, cause = self._session, self.cause

@@ -65,3 +65,10 @@ class Timers:
     def _due(self) -> None:
         self._armed = None
         self.look()
+
+
+def cancel_all(timers: set[Timer]) -> None:
+    """Take all of them back, and forget them."""
+    for timer in timers:
+        timer.cancel()
+    timers.clear()
