@@ -214,6 +214,19 @@ def test_deliveries_that_are_held_are_counted(broker, listen):
     client.close()
 
 
+def test_what_is_settled_in_one_queue_makes_room_for_another_queue(broker, listen):
+    client = Client(listen(unacked=1))
+    broker.queue("a", str).put("x")
+    client.socket.sendall(b"GET a\n")
+    held = client.line().split()[1]
+    client.socket.sendall(b"GET b\n")
+    broker.queue("b", str).put("y")
+    assert client.say("PUT other z").startswith("STORED")  # the one of b has not come
+    client.socket.sendall(f"ACK {held}\n".encode())
+    assert sorted([client.line()[:7], client.line()[:7]]) == ["MESSAGE", "OK"]
+    client.close()
+
+
 @pytest.mark.parametrize(
     ("limit", "what"), [("pending_puts", {"pending_puts": 1}), ("bytes", {"pending_bytes": 1})]
 )
