@@ -131,7 +131,7 @@ async def wait_in(desk: Desk, waiters: Waiters, waiter: LoopWaiter, until: float
     except BaseException:
         pass_on(desk, waiters, waiter)
         raise
-    with desk.writer.lock:
+    with desk.writer.entry, desk.writer.lock:
         waiters.leave(waiter)
         waiter.again()
     return False

@@ -233,7 +233,7 @@ def _wait(engine: Engine, queue: QueueState, waiter: Waiter, until: float | None
     except BaseException:
         direct.leave(engine, queue.space, waiter)
         raise
-    with engine.writer.lock:
+    with engine.writer.entry, engine.writer.lock:
         queue.space.leave(waiter)
     return False
 

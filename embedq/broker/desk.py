@@ -283,14 +283,14 @@ class Desk(Engine):
         """Wait to be woken. False: the time is over."""
         if waiter.wait(None if until is None else until - self.monotonic()):
             return True
-        with self.writer.lock:
+        with self.writer.entry, self.writer.lock:
             if not group.waiters.leave(waiter):
                 waiter.reset()  # takes the signal back that came too late
         return False
 
     def cancel_wait(self, *waiters: Waiter) -> None:
         """Let waiters wait no more: their claims return at once, now and in future."""
-        with self.writer.lock:
+        with self.writer.entry, self.writer.lock:
             for waiter in waiters:
                 waiter.cancelled = True
                 for group in self.groups():
@@ -381,7 +381,7 @@ class Desk(Engine):
 
     def _ended(self, *, tell: bool) -> None:
         """Let nobody wait any longer for what will not come."""
-        with self.writer.lock:
+        with self.writer.entry, self.writer.lock:
             for group in self.groups():
                 group.waiters.wake_all()
             for queue in self.queues.values():

@@ -41,7 +41,7 @@ def is_next(engine: Engine, group: GroupState, now: int) -> bool:
 
 def leave(engine: Engine, waiters: Waiters, waiter: Waiter) -> None:
     """A waiter gives up: whatever it was woken for, or handed, is for the next one."""
-    with engine.writer.lock:
+    with engine.writer.entry, engine.writer.lock:
         if not waiters.leave(waiter):
             waiter.reset()
             if waiter.woken:

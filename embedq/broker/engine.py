@@ -264,7 +264,7 @@ class Engine(Registry):
 
     def extend(self, lease: Lease, seconds: float) -> None:
         """Let a lease end `seconds` from now instead. Raises StaleLease."""
-        with self.writer.lock:
+        with self.writer.entry, self.writer.lock:
             self.writer.settle()
             if lease.is_held:
                 lease.deadline = self.monotonic() + seconds
@@ -275,7 +275,7 @@ class Engine(Registry):
     def end_leases(self) -> int:
         """Take back the leases whose time is over; each was an attempt. Returns how many."""
         over: list[Lease] = []
-        with self.writer.lock:
+        with self.writer.entry, self.writer.lock:
             self.writer.settle()
             self.writer.change(lambda: over.extend(self.deadlines.over(self.monotonic())))
         by_group: dict[int, list[Lease]] = {}

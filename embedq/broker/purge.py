@@ -75,7 +75,7 @@ def purge_queue(desk: Desk, queue: QueueState, progress: Progress | None = None)
     Interrupted, it has removed some; called again, it removes the rest.
     """
     check_progress(progress)
-    with desk.writer.lock:
+    with desk.writer.entry, desk.writer.lock:
         desk.writer.settle()
         upto, total = queue.last, queue.stored
     removed = after = 0
@@ -88,7 +88,7 @@ def purge_queue(desk: Desk, queue: QueueState, progress: Progress | None = None)
             if progress is not None:
                 progress(removed, max(total, removed))
     finally:
-        with desk.writer.lock:
+        with desk.writer.entry, desk.writer.lock:
             desk.writer.settle()
             for group in queue.groups:
                 desk.rebuild(group)
@@ -100,7 +100,7 @@ def purge_group(desk: Desk, group: GroupState, progress: Progress | None = None)
     """Settle everything a group has not settled now, delivered or not; others keep it."""
     check_progress(progress)
     queue = group.queue
-    with desk.writer.lock:
+    with desk.writer.entry, desk.writer.lock:
         desk.writer.settle()
         upto, total = queue.last, group.waiting + len(group.leases)
     settled = after = 0

@@ -94,7 +94,7 @@ def collect(engine: Engine, queue: QueueState) -> None:
     Acks do that as they go. It is needed when a group is gone, when a queue no longer retains,
     and after a host that may have died in the middle of this.
     """
-    with engine.writer.lock:
+    with engine.writer.entry, engine.writer.lock:
         engine.writer.settle()
         queue.untidy = False
         upto = queue.last

@@ -281,7 +281,7 @@ def newest_batch(engine: Engine, queue: QueueState, sink: str) -> int | None:
 
 
 def _newest(engine: Engine, queue: QueueState, sink: str) -> SinkRow | None:
-    with engine.writer.lock:
+    with engine.writer.entry, engine.writer.lock:
         engine.writer.settle()
         return engine.store.sink(queue.id, sink)
 

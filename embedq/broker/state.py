@@ -14,6 +14,7 @@ from embedq.broker.leases import Lease
 from embedq.broker.ready import ReadyIndex
 from embedq.broker.waiting import Waiters
 from embedq.policy import QueuePolicy
+from embedq.storage import reentry
 from embedq.storage.ops import PutPlain
 from embedq.storage.port import Store
 from embedq.storage.rows import GroupRow, QueueRow
@@ -97,6 +98,7 @@ class GroupState:
         "id",
         "index",
         "leases",
+        "loader",
         "loading",
         "most",
         "name",
@@ -127,6 +129,7 @@ class GroupState:
         self.acked = 0
         #: Held by the one who loads, so that others wait for the chunk instead of reading it too.
         self.loading = allocate_lock()
+        self.loader = reentry.mine()
         self.index = ReadyIndex(
             row.floor,
             head_max=head_max,

@@ -116,7 +116,7 @@ def of_group(desk: Desk, group: GroupState) -> GroupStats:
 
 
 def _oldest_s(desk: Desk, group: GroupState) -> float | None:
-    with desk.writer.lock:
+    with desk.writer.entry, desk.writer.lock:
         desk.writer.settle()
         queue = group.queue
         if group.waiting + len(group.leases) <= 0:

@@ -20,6 +20,7 @@ from embedq.broker.state import GroupState
 from embedq.broker.telling import tell
 from embedq.broker.timeline import Timeline
 from embedq.lifecycle import Outcome
+from embedq.storage import reentry
 from embedq.storage.port import Load, LoadDue
 from embedq.storage.rows import Touched, Waiting
 
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 
 def feed(engine: Engine, group: GroupState, hungry: int | Timeline, most: int) -> None:
     """Load the next chunk of what `ReadyIndex.hungry(most)` named. Called without the lock."""
-    with group.loading:
+    reentry.check(group.loader, group.loading)
+    with group.loader, group.loading:
         if isinstance(hungry, Timeline):
             _feed_timeline(engine, group, hungry)
         else:
@@ -38,7 +40,7 @@ def feed(engine: Engine, group: GroupState, hungry: int | Timeline, most: int) -
 
 def _feed_stream(engine: Engine, group: GroupState, level: int, most: int) -> None:
     index = group.index
-    with engine.writer.lock:
+    with engine.writer.entry, engine.writer.lock:
         engine.writer.settle()
         if engine.writer.change(lambda: index.hungry(most, engine.now_ms())) != level:
             return  # somebody else has loaded it while we waited
@@ -48,7 +50,7 @@ def _feed_stream(engine: Engine, group: GroupState, level: int, most: int) -> No
         last = group.queue.last
         request = Load(group.id, level, stream.after, last, engine.load_chunk)
     chunk = engine.store.load(request)
-    with engine.writer.lock:
+    with engine.writer.entry, engine.writer.lock:
         engine.writer.settle()
         if index.generation != generation:
             return
@@ -58,7 +60,7 @@ def _feed_stream(engine: Engine, group: GroupState, level: int, most: int) -> No
 
 def _feed_timeline(engine: Engine, group: GroupState, timeline: Timeline) -> None:
     index = group.index
-    with engine.writer.lock:
+    with engine.writer.entry, engine.writer.lock:
         engine.writer.settle()
         if timeline not in {index.delayed, index.retries, index.tail} or timeline.complete:
             return
@@ -68,7 +70,7 @@ def _feed_timeline(engine: Engine, group: GroupState, timeline: Timeline) -> Non
         late, tails = timeline is not index.delayed, timeline is index.tail
         request = LoadDue(group.id, late, after, engine.load_chunk, tails)
     chunk = engine.store.load_due(request)
-    with engine.writer.lock:
+    with engine.writer.entry, engine.writer.lock:
         engine.writer.settle()
         if index.generation != generation or timeline.after != after or timeline.complete:
             return

@@ -83,7 +83,7 @@ class Upkeep:
 
     def _pause(self) -> float:
         engine = self._engine
-        with engine.writer.lock:
+        with engine.writer.entry, engine.writer.lock:
             lease_ends = engine.deadlines.next()
             times = [
                 due
@@ -108,7 +108,7 @@ class Upkeep:
     def wake_due(self) -> None:
         """Make messages ready whose time has come, and wake those who wait for them."""
         engine = self._engine
-        with engine.writer.lock:
+        with engine.writer.entry, engine.writer.lock:
             engine.writer.settle()
             now = engine.now_ms()
             for group in engine.groups():
@@ -234,7 +234,7 @@ class Upkeep:
             engine.writer.run(changes.SaveCounts(engine, exact=False))
             self._saved = (engine.writer.groups, engine.store.last_seq)
         elif idle:
-            with engine.writer.lock:
+            with engine.writer.entry, engine.writer.lock:
                 engine.store.rest(_VACUUM_PAGES)
         self._seen = (engine.writer.groups, engine.store.last_seq)
 
@@ -287,7 +287,7 @@ class Upkeep:
         to the result, so the counts are exact although nobody waited.
         """
         engine = self._engine
-        with engine.writer.lock:
+        with engine.writer.entry, engine.writer.lock:
             engine.writer.settle()
             ask = engine.store.begin_tally()
             before = {queue.id: (queue.stored, queue.dead) for queue in engine.queues.values()}
@@ -298,7 +298,7 @@ class Upkeep:
         except StorageError as error:
             self.trouble = error
             return
-        with engine.writer.lock:
+        with engine.writer.entry, engine.writer.lock:
             engine.writer.settle()
             if engine.interruptions != interruptions:
                 return  # nobody knows what was counted meanwhile: the next round counts again

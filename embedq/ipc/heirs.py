@@ -48,7 +48,7 @@ class Heirs:
         heirs = self._desk.inheritance
         if heirs is None:
             return
-        with self._desk.writer.lock:
+        with self._desk.writer.entry, self._desk.writer.lock:
             met = heirs.listen(self._met_soon)
         for each in met:
             self._met(each)

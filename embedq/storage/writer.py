@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from _thread import allocate_lock, get_ident, start_new_thread
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
@@ -51,8 +51,11 @@ class Writer:
         self._most = most
         self._most_bytes = most_bytes
         self._monotonic = (clock or SystemClock()).monotonic
-        #: Guards the store's commits and everything that is brought up to date after them.
+        #: Guards the store's commits and everything that is brought up to date after them. To be
+        #: taken by `with writer.entry, writer.lock`.
         self.lock = allocate_lock()
+        #: Taken before the lock, as it knows by whom.
+        self._mine = reentry.mine()
         self._tasks: SimpleQueue[Task | None] = SimpleQueue()
         self._crowded = False
         #: Threads that commit or are about to. The lock alone does not show them: it counts as
@@ -79,7 +82,7 @@ class Writer:
             if self._refusal is not None:
                 raise self._refusal
             return False
-        with self.lock:
+        with self.lock:  # what `_mine` costs would show here: see `check_caller`
             if self._inflight is not None or self._refusal is not None:
                 self.settle()
             self._inflight = op
@@ -116,7 +119,7 @@ class Writer:
             me = get_ident()
             try:
                 self._inside[me] = None
-                with self.lock:
+                with self._mine, self.lock:
                     self.settle()
                     self._commit([task])
                     self._store.after_commit()
@@ -126,9 +129,17 @@ class Writer:
             raise task.error
 
     def check_caller(self) -> None:
-        """Raise UsageError in a signal handler that has interrupted a commit of its own thread."""
-        if self.lock.locked():
-            reentry.check((_PUT, _RUN) if get_ident() in self._inside else (_PUT,))
+        """Raise UsageError in a signal handler that has interrupted the holder of the lock."""
+        reentry.check(self._mine, self.lock, _PUT)
+
+    @property
+    def entry(self) -> AbstractContextManager[object]:
+        """What to enter before the lock is taken; see `check_caller`.
+
+        Both are entered and left in C: an exception from outside leaves none of them held.
+        """
+        self.check_caller()
+        return self._mine
 
     def send(self, task: Task, done: Callable[[], object] | None = None) -> None:
         """Commit a task soon, without waiting. `done` is called from the writing thread."""
@@ -171,7 +182,7 @@ class Writer:
                 batch = [task]
                 if self._company > 1:
                     self._linger(batch)
-                with self.lock:
+                with self._mine, self.lock:
                     ended = self._collect(batch)
                     began = self._monotonic()
                     self._commit_together(batch)
@@ -333,6 +344,7 @@ class Writer:
         """Refuse everything in a child made by fork, whoever held the locks at that moment."""
         self.refuse(reason)
         self.lock = allocate_lock()
+        self._mine = reentry.mine()
         self._serving = allocate_lock()
         self._ended = True
 
@@ -348,7 +360,7 @@ class Writer:
         with self._serving:
             self._ended = True
         self._refuse_rest()
-        with self.lock:
+        with self._mine, self.lock:
             for task in last:
                 self._commit([task])
                 if task.error is not None:
@@ -356,4 +368,3 @@ class Writer:
 
 
 _PUT = Writer.put.__code__
-_RUN = Writer.run.__code__

@@ -129,6 +129,8 @@ class Ground:
         for lock in (self.engine.writer.lock, self.group.loading):
             assert lock.acquire(timeout=60), "a lock is still held"
             lock.release()
+        for mine in (self.engine.writer._mine, self.group.loader):
+            assert not mine._is_owned(), "this thread has not left a lock"
 
     def check_counts(self, stored: int, settled: int, leased: int) -> None:
         if not self.engine.counts_exact:
