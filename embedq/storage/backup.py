@@ -15,6 +15,7 @@ import os
 import sqlite3
 import sys
 import time
+from _thread import get_ident
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ from embedq.errors import (
 from embedq.storage.connection import meaning
 from embedq.storage.folders import leads_to, sync_folder
 from embedq.storage.placement import PRIVATE
+from embedq.storage.reentry import borrowers
 
 if sys.platform != "win32":  # a store cannot be opened there, so there is none to back up
     import fcntl
@@ -101,7 +103,7 @@ def backup(
     path = Path(target).absolute()
     part = path.with_name(f"{path.name}.part")
     turn = _Turn(connection, lock, settle, progress)
-    with _named_errors(turn, path):
+    with _named_errors(turn, path), turn.ending():
         source = turn.find_source()
         _check_target(path, source, overwrite=overwrite)
         with _part_file(part) as fd:
@@ -128,22 +130,38 @@ class _Turn:
         self.lock = lock
         self._settle = settle
         self._progress = progress
+        self.me = get_ident()
         self.source = ""
         self.interrupted: BaseException | None = None
 
+    def take(self) -> None:
+        """Wait for the lock."""
+        borrowers.add(self.me)
+        self.lock.acquire()
+
+    @contextmanager
+    def ending(self) -> Iterator[None]:
+        """See to it that the thread is no borrower afterwards, whatever has interrupted it."""
+        try:
+            yield
+        finally:
+            borrowers.discard(self.me)
+
     def find_source(self) -> str:
         """Return the path of the database; empty for one in memory."""
-        self.lock.acquire()
+        self.take()
         try:
             rows = self.connection.execute("PRAGMA database_list").fetchall()
         finally:
             self.lock.release()
+            borrowers.discard(self.me)
         self.source = next((file for _, name, file in rows if name == "main"), "")
         return self.source
 
     def __call__(self, _status: int, remaining: int, total: int) -> None:
         self.lock.release()
         try:
+            borrowers.discard(self.me)
             if self._progress is not None:
                 self._progress(total - remaining, total)
             time.sleep(_TURN_S)
@@ -151,7 +169,7 @@ class _Turn:
             self.interrupted = error
         while True:
             try:
-                self.lock.acquire()
+                self.take()
                 break
             except BaseException as error:  # noqa: BLE001 - likewise: Ctrl-C while waiting
                 self.interrupted = error
@@ -178,12 +196,13 @@ def _copy(turn: _Turn, part: Path, pages: int) -> None:
         # the file is synced at the end, and before that nobody takes it for a backup.
         copy.execute("PRAGMA synchronous=OFF")
         copy.execute("PRAGMA journal_mode=OFF")
-        turn.lock.acquire()
+        turn.take()
         try:
             turn.require_no_transaction()
             turn.connection.backup(copy, pages=pages, progress=turn, sleep=_RETRY_S)
         finally:
             turn.lock.release()
+            borrowers.discard(turn.me)
 
 
 def _inspect(part: Path, source: str) -> tuple[int, int]:

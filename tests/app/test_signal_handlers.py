@@ -76,8 +76,12 @@ class Striking:
         self.lock = lock
         self.left = times
         self.locked = lock.locked
+        self.release = lock.release
 
     def __enter__(self) -> None:
+        self.acquire()
+
+    def acquire(self) -> None:
         self.lock.acquire()
         if threading.current_thread() is threading.main_thread():
             self.left -= 1
@@ -96,6 +100,11 @@ def get_none(queue: Queue[bytes]) -> None:
 def get_all(queue: Queue[bytes]) -> None:
     queue.get(timeout=0).ack()
     get_none(queue)
+
+
+def back_up(queue: Queue[bytes]) -> None:
+    desk = cast("Desk", queue.broker.desk)
+    desk.backup(f"{desk.path}.copy", overwrite=True)
 
 
 def put_into_full(queue: Queue[bytes]) -> None:
@@ -120,6 +129,7 @@ ANYWHERE: dict[str, Callable[[Queue[bytes]], object]] = {
     "purge": lambda queue: queue.purge(),
     "stats": lambda queue: queue.broker.desk.office.queue_stats(queue.name),
     "upkeep": lambda queue: cast("Desk", queue.broker.desk).upkeep.round(),
+    "backup": back_up,
     "count": lambda queue: cast("Desk", queue.broker.desk).upkeep.count(),
 }
 
