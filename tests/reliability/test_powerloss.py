@@ -35,7 +35,7 @@ def folder(tmp_path):
 
 def recorded(tmp_path, name, **options):
     place = tmp_path / "recorded"
-    place.mkdir(mode=0o700)
+    place.mkdir(mode=0o700, parents=True)
     job = Job(path=str(place / "q.db"), seed=name, **PROGRAMS[name], **options)  # type: ignore[arg-type]
     return record(job, tmp_path / "trace")
 
@@ -55,12 +55,16 @@ def test_a_power_loss_takes_nothing_that_was_confirmed(tmp_path, folder, name):
 def test_without_syncs_a_power_loss_takes_the_end_since_the_last_checkpoint(
     tmp_path, folder, name
 ):
-    recording = recorded(tmp_path, name, durability="normal")
-    report = check(recording, IMAGES // 2, folder, seed=name, window=True)
-    assert report.problems == []
-    strict = check(recording, 60, folder, seed=name)
-    assert strict.bad  # else the window would have hidden nothing
-    assert not strict.unreadable
+    # Rarely the machine pauses so that checkpoints leave hardly an end that can be lost.
+    for number in range(3):
+        recording = recorded(tmp_path / str(number), name, durability="normal")
+        report = check(recording, IMAGES // 2, folder, seed=name, window=True)
+        assert report.problems == []
+        strict = check(recording, 60, folder, seed=name)
+        assert not strict.unreadable
+        if strict.bad:
+            return
+    raise AssertionError("the window has hidden nothing, so it has shown nothing")
 
 
 @needs_strace
