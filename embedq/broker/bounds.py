@@ -78,9 +78,8 @@ class BoundedPut(direct.PutMessages):
     def apply(self) -> None:
         """Give the places back: the messages count by themselves now."""
         if self.full:
-            waiter = (
-                self.waiter
-            )  # one look: `give_up` may clear it meanwhile, and then lets it leave
+            # One look: `give_up` may clear it meanwhile, and then lets it leave.
+            waiter = self.waiter
             if waiter is not None and self._missing() > 0:
                 self.waits = self._queue.space.enlist(waiter)
             return

@@ -117,6 +117,25 @@ class Delivery:
         """Keep neither body nor headers: it is held for a while, and then only settled."""
         self.lease.message = self.lease.message._replace(body=b"", headers=None)
 
+    # --------------------------------------------------------------------------- holding
+
+    def let_go(self) -> None:
+        """Nobody holds it any more: its slot and its place in what one may hold are free."""
+        holder = self.holder
+        had_no_room = holder.room <= 0
+        holder.held.discard(self)
+        if self.subscription is not None:
+            self.subscription.held.pop(self.seq, None)
+        if had_no_room:
+            holder.unclogged()  # it may have waited for room in other queues
+
+    def move(self, subscription: Subscription) -> None:
+        """Let it belong to another client, that of a subscription: who claimed it may leave."""
+        self.let_go()
+        self.holder, self.subscription = subscription.access, subscription
+        subscription.access.held.add(self)
+        subscription.took(self)
+
     # -------------------------------------------------------------------------- settling
 
     def settle(self, ending: Ending, then: Settled | None = None) -> None:

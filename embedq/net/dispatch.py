@@ -189,12 +189,7 @@ class Dispatcher:
             return
         delivery.is_settled = True
         self.held.pop(delivery.seq, None)
-        holder = delivery.holder
-        if holder.room <= 0:
-            self._network.soon(holder.unclogged)  # it may have waited for room in other queues
-        holder.held.discard(delivery)
-        if delivery.subscription is not None:
-            delivery.subscription.held.pop(delivery.seq, None)
+        delivery.let_go()
         self._ended.append(_Ended(delivery, ending, then))
         self.wake()
 

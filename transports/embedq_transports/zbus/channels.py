@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from embedq.errors import EmbedqError, GroupNotFound, QueueNotFound
 from embedq.names import from_wire
-from embedq.net import Delivery, Subscription
+from embedq.net import Delivery
 from embedq_transports.zbus.acknowledging import WANTED
 from embedq_transports.zbus.answers import told
 from embedq_transports.zbus.envelope import WIRE_ID, answer_of, kept_of
@@ -211,26 +211,12 @@ def hand_on(place: Channel, delivery: Delivery, tag: str | None) -> None:
     for watch in wanting:
         subscription = watch.subscription
         if subscription is not None and watch.has_room():
-            _move(delivery, subscription)
+            delivery.move(subscription)
             watch.session.channels.push(watch, delivery)
             return
     place.parked.append(delivery)
     if len(place.parked) >= _PARKED:
         _let_come(place, 0)
-
-
-def _move(delivery: Delivery, subscription: Subscription) -> None:
-    """Let a message belong to the one that it is sent to: whoever claimed it may leave."""
-    giver = delivery.holder
-    had_no_room = giver.room <= 0
-    giver.held.discard(delivery)
-    if delivery.subscription is not None:
-        delivery.subscription.held.pop(delivery.seq, None)
-    delivery.holder, delivery.subscription = subscription.access, subscription
-    subscription.access.held.add(delivery)
-    subscription.took(delivery)
-    if had_no_room:
-        giver.unclogged()
 
 
 def _unpark(place: Channel) -> None:
