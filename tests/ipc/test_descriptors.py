@@ -12,19 +12,14 @@ from pathlib import Path
 import pytest
 
 from embedq import Broker
+from tests.brim import BRIM
 from tests.processes import kill, line_of
 
-PROGRAM = """
-import os, resource, sys
+PROGRAM = (
+    BRIM
+    + """
+import sys
 from embedq import Broker, EmbedqError
-
-def brim():
-    taken = []
-    try:
-        while True:
-            taken.append(os.open(os.devnull, os.O_RDONLY))
-    except OSError:
-        return taken
 
 def outcome(call):
     try:
@@ -34,9 +29,8 @@ def outcome(call):
 
 def say(*words):
     print(*words, flush=True)
-
-resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
 """
+)
 
 HOST = (
     PROGRAM

@@ -14,27 +14,21 @@ import pytest
 
 from embedq.net.doors import AGAIN_S
 from embedq.net.listener import Listener
+from tests.brim import BRIM
 from tests.processes import kill, line_of
 
-FULL = """
-import asyncio, os, resource, sys, time
+FULL = (
+    BRIM
+    + """
+import asyncio, sys, time
 from collections import Counter
 from embedq import Broker
-
-def brim():
-    taken = []
-    try:
-        while True:
-            taken.append(os.open(os.devnull, os.O_RDONLY))
-    except OSError:
-        return taken
 
 def until(true):
     while not true():
         time.sleep(0.01)  # the test ends us
 
 asyncio.constants.ACCEPT_RETRY_DELAY = 0.01
-resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
 broker = Broker(":memory:")  # serves no other process, which would tell of itself
 broker.queue("q")
 broker.start()
@@ -58,6 +52,7 @@ if sys.argv[1] == "goes on":
     until(lambda: all(each.stats.accepted for each in listeners))
 broker.stop()
 """
+)
 
 
 @contextmanager

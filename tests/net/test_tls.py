@@ -21,6 +21,7 @@ from embedq import InvalidOption
 from embedq.net import TLS
 from embedq.net.tls import Tunnel
 from tests.conformance.transport_suite import Dialect, TransportSuite, dial, eventually, is_cut
+from tests.interop.encrypting import Encrypting
 from tests.net.client import Client
 from tests.net.lines import LINES, LinesSession
 
@@ -219,43 +220,17 @@ def test_a_record_in_two_pieces_is_partly_there_only_between_them(papers):
         at += 1
 
 
-class Encrypting:
-    """A client that decides itself which bytes leave when."""
-
-    def __init__(self, listener, papers) -> None:
-        self.socket = dial(listener)
-        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
-        made = context(papers)
-        self._tls = made.wrap_bio(self._in, self._out, server_hostname="localhost")
-        while True:
-            try:
-                self._tls.do_handshake()
-                break
-            except ssl.SSLWantReadError:
-                self.socket.sendall(self._out.read())
-                self._in.write(self.socket.recv(65_536))
-        self.socket.sendall(self._out.read())
-
-    def record(self, data: bytes) -> bytes:
-        self._tls.write(data)
-        return self._out.read()
-
-    def line(self) -> bytes:
-        while True:
-            try:
-                return self._tls.read()
-            except ssl.SSLWantReadError:
-                self._in.write(self.socket.recv(65_536))
-
-
 @pytest.mark.parametrize("cut", [1, 7], ids=["header", "body"])
 def test_a_record_has_the_time_of_a_frame(listen, papers, clock, cut):
     listener = listen(tls=TLS(papers / "pair-1.pem"), frame_s=10)
     site = listener.inner._site
-    slow, stalls = Encrypting(listener, papers), Encrypting(listener, papers)
+    slow, stalls = (
+        Encrypting(listener.address, context(papers)),
+        Encrypting(listener.address, context(papers)),
+    )
     for each in (slow, stalls):
         each.socket.sendall(each.record(b"PUT q x\n"))
-        assert each.line().startswith(b"STORED")
+        assert each.read().startswith(b"STORED")
     rest = slow.record(b"PUT q y\n"), stalls.record(b"PUT q z\n")
     before = [each.channel.bytes_in for each in site.connections]
     for each, record in zip((slow, stalls), rest, strict=True):
@@ -264,14 +239,14 @@ def test_a_record_has_the_time_of_a_frame(listen, papers, clock, cut):
     clock.advance(9)
     listener.look()
     slow.socket.sendall(rest[0][cut:])
-    assert slow.line().startswith(b"STORED")
+    assert slow.read().startswith(b"STORED")
     clock.advance(2)
     listener.look()
     assert is_cut(stalls.socket)
     clock.advance(60)
     listener.look()
     slow.socket.sendall(slow.record(b"PUT q y\n"))
-    assert slow.line().startswith(b"STORED")
+    assert slow.read().startswith(b"STORED")
     assert listener.stats.closed == {"frame_timeout": 1}
     for each in (slow, stalls):
         each.socket.close()

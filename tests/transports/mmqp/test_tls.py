@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
 import time
-from contextlib import suppress
 
 import pytest
 import trustme
 
 from embedq.net import TLS
 from embedq_transports.mmqp import MMQP
+from tests.interop.encrypting import Encrypting
 from tests.interop.mmqp_client import Mack
 
 
@@ -25,46 +24,12 @@ def papers(tmp_path_factory):
     return folder
 
 
-class Encrypting:
-    """A client that decides itself which bytes leave when."""
-
-    def __init__(self, listener, papers) -> None:
-        self.socket = socket.create_connection(listener.address, 60)
-        made = ssl.create_default_context(cafile=str(papers / "ca.pem"))
-        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._tls = made.wrap_bio(self._in, self._out, server_hostname="localhost")
-        while True:
-            try:
-                self._tls.do_handshake()
-                break
-            except ssl.SSLWantReadError:
-                self.socket.sendall(self._out.read())
-                self._in.write(self.socket.recv(65_536))
-        self.socket.sendall(self._out.read())
-
-    def record(self, data: bytes) -> bytes:
-        self._tls.write(data)
-        return self._out.read()
-
-    def ends(self) -> bytes:
-        """End in order, and return what comes until the listener has."""
-        with suppress(ssl.SSLWantReadError):
-            self._tls.unwrap()
-        self.socket.sendall(self._out.read())
-        while data := self.socket.recv(65_536):
-            self._in.write(data)
-        self.socket.close()
-        with suppress(ssl.SSLZeroReturnError):
-            return self._tls.read()
-        return b""
-
-
 @pytest.mark.parametrize("cut", [1, 5, 6, 500])
 def test_a_message_whose_record_comes_in_two_pieces_is_stored(orders, broker, papers, cut):
     listener = broker.listen(
         "mmqp://127.0.0.1:0?quiet=1h", transport=MMQP, tls=TLS(papers / "pair.pem")
     )
-    client = Encrypting(listener, papers)
+    client = Encrypting(listener.address, ssl.create_default_context(cafile=papers / "ca.pem"))
     mack = Mack(("", 0))
     one = client.record(mack.request("orders", "one"))
     two = client.record(mack.request("orders", "two " * 500))
